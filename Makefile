@@ -1,0 +1,68 @@
+# `make` alone says what there is. Everything is installed into .venv; nothing needs root.
+
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+BIN := .venv/bin
+
+# The seed and length of a torture run: `make torture SEED=7 N=300`.
+SEED ?= 1
+N ?= 200
+
+.PHONY: help
+help: ## Say what there is
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: ## Install everything needed to work on Tidemark
+	@scripts/venv dev
+
+.PHONY: run
+run: ## Set up and start Tidemark with sample traffic on 127.0.0.1:8787
+	@scripts/venv runtime
+	@test -e tidemark.yaml || $(BIN)/tidemark init
+	@exec $(BIN)/tidemark up --demo
+
+.PHONY: test
+test: setup postgres lint types imports ## Set up, check and run every test
+	@exec $(BIN)/pytest $(ARGS)
+
+.PHONY: postgres
+postgres: setup ## Find a PostgreSQL for the tests, or install one
+	@$(BIN)/python -m tests.services.postgres_binaries --quiet || scripts/venv postgres || true
+	@$(BIN)/python -m tests.services.postgres_binaries
+
+.PHONY: lint
+lint: setup ## Check style and formatting
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+
+.PHONY: format
+format: setup ## Put the code into shape
+	@$(BIN)/ruff check --quiet --fix-only .
+	@$(BIN)/ruff format --quiet .
+
+.PHONY: types
+types: setup ## Check types
+	@$(BIN)/mypy
+
+.PHONY: imports
+imports: setup ## Check that the flow is one-way
+	@$(BIN)/lint-imports --no-logo
+
+.PHONY: lock
+lock: setup ## Pin the dependencies anew (ARGS=--upgrade takes the newest)
+	@scripts/lock $(ARGS)
+
+.PHONY: torture
+torture: setup postgres ## Kill Tidemark at N random moments chosen by SEED
+	@exec $(BIN)/python -m tests.crash.torture --seed $(SEED) --count $(N) $(ARGS)
+
+.PHONY: bench-ingest
+bench-ingest: setup postgres ## Measure ingest against the limits of this machine
+	@exec $(BIN)/python -m benchmarks.ingest $(ARGS)
+
+.PHONY: clean
+clean: ## Remove .venv and everything that was made by running things here
+	@rm -rf .venv build dist .hypothesis .schemathesis .pytest_cache .mypy_cache .ruff_cache \
+		.import_linter_cache src/*.egg-info
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

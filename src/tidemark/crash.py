@@ -1,0 +1,46 @@
+"""Named points at which a test can kill this very process.
+
+`TIDEMARK_CRASH_AT=ledger.before_commit` kills the process with SIGKILL when it first reaches that
+point, `…:3` when it reaches it for the third time. Unarmed, a point costs one comparison.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+POINTS = (
+    "ingress.decoded",
+    "ledger.locked",
+    "ledger.events_written",
+    "ledger.before_commit",
+    "ledger.after_commit",
+    "ingress.before_response",
+    "import.before_commit",
+    "import.after_commit",
+    "migrate.before_commit",
+)
+
+
+def _armed() -> tuple[str, int] | None:
+    setting = os.environ.get("TIDEMARK_CRASH_AT")
+    if not setting:
+        return None
+    name, _, count = setting.partition(":")
+    if name not in POINTS:
+        raise ValueError(f"TIDEMARK_CRASH_AT names no crash point: {name!r}; there are {POINTS}")
+    return name, int(count or 1)
+
+
+_target = _armed()
+_reached = 0
+
+
+def crash_point(name: str) -> None:
+    """Die here if this point is armed."""
+    global _reached
+    if _target is None or _target[0] != name:
+        return
+    _reached += 1
+    if _reached >= _target[1]:
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,99 @@
+"""The optional numbers across ledgers, from a dedicated PostgreSQL.
+
+They are taken inside the ledger's own lock and can only be wasted, never given twice. When the
+sequence database is away the events of that time have none: ingest does not wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Protocol
+
+import asyncpg
+
+from tidemark.clock import MICROS_PER_SECOND, Clock
+
+RETRY_AFTER_US = 2 * MICROS_PER_SECOND
+
+_PREPARE = (
+    "CREATE TABLE IF NOT EXISTS tidemark_global_sequence"
+    " (singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton), last bigint NOT NULL);"
+    " INSERT INTO tidemark_global_sequence (last) VALUES (0) ON CONFLICT DO NOTHING"
+)
+_TAKE = "UPDATE tidemark_global_sequence SET last = last + $1 RETURNING last"
+# Two ledgers that start at once must not both create the table.
+_PREPARE_LOCK = 0x676C6F62
+
+
+class GlobalNumbers(Protocol):
+    """Gives the first of `count` consecutive numbers, or None when there are none to be had."""
+
+    @property
+    def state(self) -> tuple[str, str]: ...
+
+    async def take(self, count: int) -> int | None: ...
+
+    async def close(self) -> None: ...
+
+
+class NoGlobalNumbers:
+    """No sequence database is configured."""
+
+    state = ("disabled", "sequence.url is not set")
+
+    async def take(self, count: int) -> int | None:
+        return None
+
+    async def close(self) -> None:
+        return None
+
+
+class PostgresGlobalNumbers:
+    """One row in a dedicated database, shared by any number of ledgers."""
+
+    def __init__(self, url: str, clock: Clock, *, timeout_us: int) -> None:
+        self._url = url
+        self._clock = clock
+        self._timeout_s = timeout_us / MICROS_PER_SECOND
+        self._connection: Any = None
+        self._turn = asyncio.Lock()
+        self._retry_at_us = 0
+        self._failure: str | None = None
+
+    @property
+    def state(self) -> tuple[str, str]:
+        """`ready` or `degraded`, with the reason: what health shows."""
+        if self._failure is not None:
+            return "degraded", f"new events have no global_sequence: {self._failure}"
+        return "ready", ""
+
+    async def take(self, count: int) -> int | None:
+        if self._failure is not None and self._clock.elapsed_us() < self._retry_at_us:
+            return None
+        try:
+            async with self._turn, asyncio.timeout(self._timeout_s):
+                if self._connection is None:
+                    self._connection = await self._connect()
+                last = await self._connection.fetchval(_TAKE, count)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+            self._failure = f"{type(error).__name__}: {error}".rstrip(": ")
+            self._retry_at_us = self._clock.elapsed_us() + RETRY_AFTER_US
+            self._drop()
+            return None
+        self._failure = None
+        return int(last) - count + 1
+
+    async def close(self) -> None:
+        self._drop()
+
+    async def _connect(self) -> Any:
+        connection = await asyncpg.connect(self._url, timeout=self._timeout_s)
+        async with connection.transaction():
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", _PREPARE_LOCK)
+            await connection.execute(_PREPARE)
+        return connection
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None

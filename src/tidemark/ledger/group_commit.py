@@ -1,0 +1,160 @@
+"""Many requests, one transaction: what waits while a group is committed becomes the next group.
+
+Nothing is delayed to make groups larger. The queue is bounded in events, so a store that is slow or
+away turns into `queue_full` for senders, never into memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from typing import Protocol
+
+from tidemark.errors import QueueFull, StorageRefused, TidemarkError
+from tidemark.ingress.drafts import (
+    CorrectionResolver,
+    Entry,
+    Outcome,
+    Rejection,
+    Submission,
+)
+from tidemark.ledger.port import LedgerStore
+
+Waiting = tuple[Submission, "asyncio.Future[list[Outcome]]"]
+
+
+class CommitObserver(Protocol):
+    """Is told of each group: how many events it took into the ledger and how long that took."""
+
+    def committed(self, accepted: int, last_sequence: int, seconds: float) -> None: ...
+
+    def failed(self, error: TidemarkError) -> None: ...
+
+
+class GroupCommitter:
+    """An `EventSink` over a ledger store."""
+
+    def __init__(
+        self,
+        store: LedgerStore,
+        resolve: CorrectionResolver,
+        observer: CommitObserver,
+        *,
+        max_group_events: int,
+        max_queued_events: int,
+    ) -> None:
+        self._store = store
+        self._resolve = resolve
+        self._observer = observer
+        self._max_group_events = max_group_events
+        self._max_queued_events = max_queued_events
+        self._waiting: deque[Waiting] = deque()
+        self._arrived = asyncio.Event()
+        self._closing = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self.queued_events = 0
+
+    def start(self) -> None:
+        """Begin to commit; one task per connection that the store can write on."""
+        self._tasks = [asyncio.create_task(self._run()) for _ in range(self._store.writers)]
+
+    async def append(self, submission: Submission) -> list[Outcome]:
+        """Durable when this returns. Cancelling the caller does not take the events back."""
+        count = len(submission.entries)
+        if self._closing or self.queued_events + count > self._max_queued_events:
+            raise QueueFull(
+                "shutting down"
+                if self._closing
+                else f"{self.queued_events} events are waiting for the ledger",
+                hint="Wait as Retry-After says, then send the same request again.",
+            )
+        result: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
+        self.queued_events += count
+        self._waiting.append((submission, result))
+        self._arrived.set()
+        return await result
+
+    async def close(self) -> None:
+        """Commit what was taken, then stop."""
+        self._closing = True
+        self._arrived.set()
+        await asyncio.gather(*self._tasks)
+
+    async def _run(self) -> None:
+        while True:
+            while not self._waiting:
+                if self._closing:
+                    return
+                self._arrived.clear()
+                await self._arrived.wait()
+            group = self._take_group()
+            try:
+                await self._commit(group)
+            finally:
+                self.queued_events -= sum(len(submission.entries) for submission, _ in group)
+
+    def _take_group(self) -> list[Waiting]:
+        group: list[Waiting] = []
+        events = 0
+        while self._waiting:
+            count = len(self._waiting[0][0].entries)
+            if group and events + count > self._max_group_events:
+                break
+            events += count
+            group.append(self._waiting.popleft())
+        return group
+
+    async def _commit(self, group: list[Waiting]) -> None:
+        started = time.perf_counter()
+        try:
+            outcomes = await self._store.append_group(
+                [submission for submission, _ in group], self._resolve
+            )
+        except StorageRefused as refused:
+            await self._commit_apart(group, refused)
+        except TidemarkError as error:
+            self._observer.failed(error)
+            for _, result in group:
+                _fail(result, error)
+        except BaseException as error:
+            for _, result in group:
+                _fail(result, error)
+            raise
+        else:
+            self._observe(outcomes, time.perf_counter() - started)
+            for (_, result), of_request in zip(group, outcomes, strict=True):
+                if not result.done():
+                    result.set_result(of_request)
+
+    async def _commit_apart(self, group: list[Waiting], refused: StorageRefused) -> None:
+        """One request that the database refuses must not fail the others of its group."""
+        if len(group) > 1:
+            for waiting in group:
+                await self._commit([waiting])
+            return
+        self._observer.failed(refused)
+        ((submission, result),) = group
+        if not result.done():
+            result.set_result([_refused(entry, refused) for entry in submission.entries])
+
+    def _observe(self, outcomes: list[list[Outcome]], seconds: float) -> None:
+        accepted = [
+            outcome.ingress_sequence or 0
+            for of_request in outcomes
+            for outcome in of_request
+            if outcome.status == "accepted"
+        ]
+        self._observer.committed(len(accepted), accepted[-1] if accepted else 0, seconds)
+
+
+def _fail(result: asyncio.Future[list[Outcome]], error: BaseException) -> None:
+    if not result.done():
+        result.set_exception(error)
+
+
+def _refused(entry: Entry, refused: StorageRefused) -> Outcome:
+    if isinstance(entry, Rejection):
+        return Outcome("rejected", entry.idempotency_key, rejection=entry)
+    rejection = Rejection(refused.code, refused.message, refused.hint, tenant_id=entry.tenant_id)
+    return Outcome("rejected", entry.idempotency_key, rejection=rejection)

@@ -1,0 +1,143 @@
+"""What a ledger store can do. SQLite and PostgreSQL do it; one suite of tests holds both to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from tidemark.ingress.drafts import CorrectionResolver, Outcome, Submission
+from tidemark.ledger.global_sequence import GlobalNumbers
+from tidemark.ledger.sequencer import Head, Stored
+
+
+class EventRow(msgspec.Struct, frozen=True, gc=False):
+    """One event as the ledger holds it. `quantity` is plain decimal text."""
+
+    ingress_sequence: int
+    received_at: int
+    occurred_at: int
+    content_hash: bytes
+    tenant_id: str
+    stream: str
+    idempotency_key: str
+    metric: str | None
+    customer_ref: str | None
+    resource_id: str | None
+    quantity: str | None
+    data: str | None
+    causality_key: str | None
+    source: str | None
+    source_id: str | None
+    control: str | None
+    target_key: str | None
+    global_sequence: int | None
+
+
+class CommitRow(msgspec.Struct, frozen=True, gc=False):
+    """One group that became durable together; a tick has `last_sequence = first_sequence - 1`."""
+
+    received_at: int
+    first_sequence: int
+    last_sequence: int
+    chain: bytes
+
+
+class RejectRow(msgspec.Struct, frozen=True, gc=False):
+    """One line of the bounded log of refused events."""
+
+    reject_id: int
+    rejected_at: int
+    request_id: str
+    position: int
+    status: str
+    code: str
+    message: str
+    hint: str
+    field: str | None
+    tenant_id: str | None
+    stream: str | None
+    idempotency_key: str | None
+    original_sequence: int | None
+    body: str
+
+
+class EventFilter(msgspec.Struct, frozen=True):
+    """Which events to read; None means any. Ranges are half open: `from <= x < to`."""
+
+    tenant_ids: tuple[str, ...] | None = None
+    stream: str | None = None
+    causality_key: str | None = None
+    metric: str | None = None
+    customer_ref: str | None = None
+    sequence_from: int | None = None
+    sequence_to: int | None = None
+    received_from: int | None = None
+    received_to: int | None = None
+    occurred_from: int | None = None
+    occurred_to: int | None = None
+
+
+class EventPage(msgspec.Struct, frozen=True):
+    """Some events in order. `scanned_to` is where to go on; `complete` says that nothing is left.
+
+    A page may be short, even empty, before the end: the work for one page is bounded.
+    """
+
+    events: list[EventRow]
+    scanned_to: int
+    complete: bool
+
+
+class RejectFilter(msgspec.Struct, frozen=True):
+    """Which refused events to read, newest first."""
+
+    tenant_ids: tuple[str, ...] | None = None
+    code: str | None = None
+    idempotency_key: str | None = None
+    before_id: int | None = None
+
+
+class LedgerStore(Protocol):
+    """The append-only store. Every method may raise `LedgerUnavailable`; retrying is then safe."""
+
+    ledger_id: str
+    salt: str
+    writers: int
+    """How many groups the store can have under way at once."""
+
+    @property
+    def global_numbers(self) -> GlobalNumbers: ...
+
+    async def append_group(
+        self,
+        submissions: Sequence[Submission],
+        resolve: CorrectionResolver,
+        *,
+        received_at: int | None = None,
+    ) -> list[list[Outcome]]:
+        """Make a group durable in one transaction; outcomes are aligned with the entries.
+
+        `received_at` is given only by an import, which keeps the times a history had.
+        """
+
+    async def tick(self, silent_for_us: int) -> Head | None:
+        """Record that time passed, if nothing was committed for so long; None if something was."""
+
+    async def lookup(self, digests: Sequence[bytes]) -> dict[bytes, Stored]:
+        """What the ledger holds under these key digests."""
+
+    async def head(self) -> Head: ...
+
+    async def read_events(self, event_filter: EventFilter, after: int, limit: int) -> EventPage: ...
+
+    async def find_event(self, tenant_id: str, idempotency_key: str) -> EventRow | None: ...
+
+    async def read_commits(self, after_received_at: int, limit: int) -> list[CommitRow]: ...
+
+    async def read_rejects(self, reject_filter: RejectFilter, limit: int) -> list[RejectRow]: ...
+
+    async def confirm_clock(self) -> None: ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,245 @@
+"""The rule that gives events their place: pure, and the same for every store.
+
+A store holds its lock, tells what it already has, and writes what `place` decides. Nothing here
+reads a clock or a database, so every rule of identity and order can be tested by itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from tidemark.errors import ImportRefused
+from tidemark.ingress.drafts import (
+    Correction,
+    CorrectionResolver,
+    Draft,
+    Entry,
+    Original,
+    Outcome,
+    Rejection,
+    Submission,
+)
+
+GENESIS_CHAIN = bytes(32)
+DIGEST_BYTES = 16
+CONFLICT_CODE = "content_conflict"
+
+
+class Head(msgspec.Struct, frozen=True, gc=False):
+    """Where the ledger stands after its last commit."""
+
+    last_sequence: int
+    received_at: int
+    chain: bytes
+
+
+class Stored(msgspec.Struct, frozen=True, gc=False):
+    """What the ledger already holds under one key digest."""
+
+    tenant_id: str
+    idempotency_key: str
+    ingress_sequence: int
+    received_at: int
+    content_hash: bytes
+
+
+class Refusal(msgspec.Struct, frozen=True, gc=False):
+    """A line of the `ingest_rejects` log."""
+
+    request_id: str
+    position: int
+    status: str
+    rejection: Rejection
+    original_sequence: int | None = None
+
+
+class Placement(msgspec.Struct, frozen=True, gc=False):
+    """What to write: `drafts[i]` takes sequence `head.last_sequence - len(drafts) + 1 + i`."""
+
+    head: Head
+    drafts: list[Draft]
+    digests: list[bytes]
+    outcomes: list[list[Outcome]]
+    refusals: list[Refusal]
+
+    @property
+    def first_sequence(self) -> int:
+        return self.head.last_sequence - len(self.drafts) + 1
+
+
+def key_digest(tenant_id: str, idempotency_key: str) -> bytes:
+    """The ledger's primary identity. The length keeps `("a", "bc")` and `("ab", "c")` apart."""
+    tenant = tenant_id.encode()
+    return hashlib.sha256(b"%d:%b%b" % (len(tenant), tenant, idempotency_key.encode())).digest()[
+        :DIGEST_BYTES
+    ]
+
+
+def next_received_at(now_us: int, head: Head) -> int:
+    """Strictly increasing, whatever the clock does."""
+    return max(now_us, head.received_at + 1)
+
+
+def ledger_has_gone_on() -> ImportRefused:
+    """A history cannot be put before commits that are there already."""
+    return ImportRefused(
+        "the ledger has already gone on beyond this time",
+        hint="Import a history into a ledger before anything else is sent to it.",
+    )
+
+
+def extend_chain(chain: bytes, content_hashes: Iterable[bytes]) -> bytes:
+    """The fingerprint of all history up to and including one commit."""
+    return hashlib.sha256(chain + b"".join(content_hashes)).digest()
+
+
+def correction_targets(entries: Iterable[Entry]) -> dict[bytes, Correction]:
+    """The originals that must be looked up before the corrections among `entries` can be judged."""
+    return {
+        key_digest(entry.tenant_id, entry.target_key): entry
+        for entry in entries
+        if type(entry) is Correction
+    }
+
+
+def resolve_corrections(
+    submissions: Sequence[Submission],
+    originals: Mapping[bytes, Original],
+    resolve: CorrectionResolver,
+) -> list[Submission]:
+    """Judge every `void` and `amend` by its original: in the ledger, or earlier in this group."""
+    known = dict(originals)
+    resolved = []
+    for submission in submissions:
+        entries: list[Entry] = []
+        for entry in submission.entries:
+            if type(entry) is Correction:
+                target = key_digest(entry.tenant_id, entry.target_key)
+                entry = resolve(entry, known.get(target))
+            if type(entry) is Draft:
+                known.setdefault(
+                    key_digest(entry.tenant_id, entry.idempotency_key),
+                    Original(entry.stream, entry.metric, entry.customer_ref, entry.control),
+                )
+            entries.append(entry)
+        resolved.append(Submission(submission.request_id, entries))
+    return resolved
+
+
+def digests_of(submission: Submission) -> list[bytes | None]:
+    """The key digest of each entry; None where there is no finished draft."""
+    return [
+        key_digest(entry.tenant_id, entry.idempotency_key) if type(entry) is Draft else None
+        for entry in submission.entries
+    ]
+
+
+def place(
+    submissions: Sequence[Submission],
+    digests: Sequence[Sequence[bytes | None]],
+    stored: Mapping[bytes, Stored],
+    head: Head,
+    now_us: int,
+) -> Placement:
+    """Decide the fate of every entry of one group.
+
+    `stored` must hold everything the ledger has under `digests`, as of the moment the lock was
+    taken. The group becomes one commit, unless nothing in it is new: then there is none.
+    """
+    received_at = next_received_at(now_us, head)
+    sequence = head.last_sequence
+    seen: dict[bytes, Stored] = dict(stored)
+    drafts: list[Draft] = []
+    new_digests: list[bytes] = []
+    refusals: list[Refusal] = []
+    outcomes: list[list[Outcome]] = []
+    for submission, submission_digests in zip(submissions, digests, strict=True):
+        results: list[Outcome] = []
+        for position, (entry, digest) in enumerate(
+            zip(submission.entries, submission_digests, strict=True)
+        ):
+            if digest is None or type(entry) is not Draft:
+                assert type(entry) is Rejection, "corrections are resolved before they are placed"
+                refusals.append(Refusal(submission.request_id, position, "rejected", entry))
+                results.append(Outcome("rejected", entry.idempotency_key, None, None, entry))
+                continue
+            earlier = seen.get(digest)
+            if earlier is None:
+                sequence += 1
+                seen[digest] = Stored(
+                    entry.tenant_id,
+                    entry.idempotency_key,
+                    sequence,
+                    received_at,
+                    entry.content_hash,
+                )
+                drafts.append(entry)
+                new_digests.append(digest)
+                results.append(Outcome("accepted", entry.idempotency_key, sequence, received_at))
+            elif earlier.content_hash == entry.content_hash and _same_key(earlier, entry):
+                results.append(
+                    Outcome(
+                        "duplicate",
+                        entry.idempotency_key,
+                        earlier.ingress_sequence,
+                        earlier.received_at,
+                    )
+                )
+            else:
+                refusal = _conflict(submission.request_id, position, entry, earlier)
+                refusals.append(refusal)
+                results.append(
+                    Outcome(
+                        "conflict",
+                        entry.idempotency_key,
+                        earlier.ingress_sequence,
+                        earlier.received_at,
+                        refusal.rejection,
+                    )
+                )
+        outcomes.append(results)
+    if drafts:
+        chain = extend_chain(head.chain, (draft.content_hash for draft in drafts))
+        head = Head(sequence, received_at, chain)
+    return Placement(head, drafts, new_digests, outcomes, refusals)
+
+
+def _same_key(earlier: Stored, entry: Draft) -> bool:
+    return earlier.idempotency_key == entry.idempotency_key and earlier.tenant_id == entry.tenant_id
+
+
+def _conflict(request_id: str, position: int, entry: Draft, earlier: Stored) -> Refusal:
+    if _same_key(earlier, entry):
+        message = (
+            f"an event with this key and other content was accepted before, "
+            f"as sequence {earlier.ingress_sequence}"
+        )
+        hint = (
+            "Nothing was stored. To correct the earlier event send an amend control event that "
+            "names it; to record another one give it its own idempotencyKey."
+        )
+    else:
+        message = "this key has the same digest as another event's key"
+        hint = "Nothing was stored. Send the event with another idempotencyKey."
+    rejection = Rejection(
+        code=CONFLICT_CODE,
+        message=message,
+        hint=hint,
+        field="idempotencyKey",
+        tenant_id=entry.tenant_id,
+        stream=entry.stream,
+        idempotency_key=entry.idempotency_key,
+        body=msgspec.json.encode(_without_hash(entry)).decode(),
+    )
+    return Refusal(request_id, position, "conflict", rejection, earlier.ingress_sequence)
+
+
+def _without_hash(entry: Draft) -> dict[str, object]:
+    return {
+        name: value
+        for name, value in msgspec.structs.asdict(entry).items()
+        if value is not None and name != "content_hash"
+    }

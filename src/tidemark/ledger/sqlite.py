@@ -1,0 +1,414 @@
+"""The ledger in one SQLite file: the embedded default.
+
+All writing is done by one thread, in transactions that take the database's write lock first, so
+several processes on one file keep one order too. Reading has threads of its own: WAL lets them see
+the last commit while the next one is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from tidemark.clock import Clock
+from tidemark.crash import crash_point
+from tidemark.errors import ClockLeap, LedgerUnavailable, StorageRefused
+from tidemark.ingress.drafts import CorrectionResolver, Original, Outcome, Submission
+from tidemark.ledger.clock_guard import ClockAnchor, ClockGuard
+from tidemark.ledger.founding import Founding, check_salt, found_ledger
+from tidemark.ledger.global_sequence import GlobalNumbers, NoGlobalNumbers
+from tidemark.ledger.migrations import Migration, pending
+from tidemark.ledger.reading import LedgerReader, Row
+from tidemark.ledger.rows import (
+    EVENT_INSERT_COLUMNS,
+    REJECT_INSERT_COLUMNS,
+    event_rows,
+    reject_rows,
+)
+from tidemark.ledger.sequencer import (
+    Head,
+    Placement,
+    Stored,
+    correction_targets,
+    digests_of,
+    extend_chain,
+    ledger_has_gone_on,
+    next_received_at,
+    place,
+    resolve_corrections,
+)
+from tidemark.ledger.sortable import from_sortable, to_sortable
+
+READER_THREADS = 2
+BUSY_TIMEOUT_S = 20.0
+CACHE_KIB = 256 * 1024
+# A checkpoint copies each page once however often it was written since the last one, and random
+# keys touch many pages: few large checkpoints cost far less than many small ones.
+WAL_CHECKPOINT_PAGES = 16_384
+PARAMETERS_PER_QUERY = 500
+
+_INSERT = (
+    f"INSERT INTO events ({', '.join(EVENT_INSERT_COLUMNS)})"
+    f" VALUES ({', '.join('?' * len(EVENT_INSERT_COLUMNS))})"
+)
+_STORED = "key_digest, tenant_id, idempotency_key, ingress_sequence, received_at, content_hash"
+_REFUSE = (
+    f"INSERT INTO ingest_rejects ({', '.join(REJECT_INSERT_COLUMNS)})"
+    f" VALUES ({', '.join('?' * len(REJECT_INSERT_COLUMNS))})"
+)
+
+T = TypeVar("T")
+
+
+class SqliteLedger(LedgerReader):
+    """A `LedgerStore`. Make one with `open`."""
+
+    def __init__(
+        self,
+        path: Path,
+        guard: ClockGuard,
+        *,
+        reject_log_size: int,
+        global_numbers: GlobalNumbers,
+    ) -> None:
+        self.ledger_id = ""
+        self.salt = ""
+        self.writers = 1
+        self._path = path
+        self._guard = guard
+        self._reject_log_size = reject_log_size
+        self.global_numbers = global_numbers
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="ledger-writer")
+        self._readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="ledger-reader")
+        self._connections: list[sqlite3.Connection] = []
+        self._local = threading.local()
+        self._loop = asyncio.get_running_loop()
+
+    @classmethod
+    async def open(
+        cls,
+        path: Path,
+        clock: Clock,
+        *,
+        salt: str | None = None,
+        clock_leap_us: int,
+        reject_log_size: int,
+        global_numbers: GlobalNumbers | None = None,
+    ) -> SqliteLedger:
+        """Open or make the file, bring the schema up to date, found the ledger if it is new."""
+        await asyncio.to_thread(migrate, path)
+        ledger = cls(
+            path,
+            ClockGuard(clock, clock_leap_us),
+            reject_log_size=reject_log_size,
+            global_numbers=global_numbers or NoGlobalNumbers(),
+        )
+        try:
+            founding = await ledger._write_in_thread(lambda c: ledger._found(c, salt, clock))
+        except BaseException:
+            await ledger.close()
+            raise
+        ledger.ledger_id, ledger.salt = founding.ledger_id, founding.salt
+        return ledger
+
+    async def append_group(
+        self,
+        submissions: Sequence[Submission],
+        resolve: CorrectionResolver,
+        *,
+        received_at: int | None = None,
+    ) -> list[list[Outcome]]:
+        return await self._write_in_thread(
+            lambda connection: self._append(connection, submissions, resolve, received_at)
+        )
+
+    async def tick(self, silent_for_us: int) -> Head | None:
+        return await self._write_in_thread(lambda connection: self._tick(connection, silent_for_us))
+
+    async def confirm_clock(self) -> None:
+        self._guard.confirm()
+        anchor = msgspec.json.encode(self._guard.anchor).decode()
+
+        def store(connection: sqlite3.Connection) -> None:
+            with _transaction(connection):
+                connection.execute(
+                    "UPDATE ledger SET clock_hold = NULL, clock_anchor = ?", (anchor,)
+                )
+
+        await self._write_in_thread(store)
+
+    async def close(self) -> None:
+        await self.global_numbers.close()
+        for executor in (self._writer, self._readers):
+            await asyncio.to_thread(executor.shutdown)
+        while self._connections:
+            self._connections.pop().close()
+
+    def _append(
+        self,
+        connection: sqlite3.Connection,
+        submissions: Sequence[Submission],
+        resolve: CorrectionResolver,
+        received_at: int | None,
+    ) -> list[list[Outcome]]:
+        if received_at is None:
+            self._check_clock(connection)
+        with _transaction(connection):
+            head = _head(connection)
+            if received_at is not None and received_at <= head.received_at:
+                raise ledger_has_gone_on()
+            now_us = self._guard.now_us() if received_at is None else received_at
+            crash_point("ledger.locked")
+            targets = correction_targets(
+                itertools.chain.from_iterable(s.entries for s in submissions)
+            )
+            if targets:
+                originals = _originals(connection, list(targets))
+                submissions = resolve_corrections(submissions, originals, resolve)
+            digests = [digests_of(submission) for submission in submissions]
+            wanted = [d for group in digests for d in group if d is not None]
+            placement = place(submissions, digests, _known(connection, wanted), head, now_us)
+            self._write(connection, placement, now_us)
+            crash_point("ledger.before_commit")
+        crash_point("ledger.after_commit")
+        return placement.outcomes
+
+    def _write(self, connection: sqlite3.Connection, placement: Placement, now_us: int) -> None:
+        if placement.drafts:
+            numbers = self._take_global_numbers(len(placement.drafts))
+            connection.executemany(_INSERT, event_rows(placement, numbers, to_sortable))
+            crash_point("ledger.events_written")
+            _seal(connection, placement.head, placement.first_sequence)
+        if placement.refusals:
+            _log_refusals(connection, placement, now_us, self._reject_log_size)
+
+    def _take_global_numbers(self, count: int) -> int | None:
+        if isinstance(self.global_numbers, NoGlobalNumbers):
+            return None
+        taken = asyncio.run_coroutine_threadsafe(self.global_numbers.take(count), self._loop)
+        return taken.result()
+
+    def _tick(self, connection: sqlite3.Connection, silent_for_us: int) -> Head | None:
+        self._check_clock(connection)
+        with _transaction(connection):
+            head = _head(connection)
+            now_us = self._guard.now_us()
+            if now_us - head.received_at < silent_for_us:
+                return None
+            ticked = Head(
+                head.last_sequence, next_received_at(now_us, head), extend_chain(head.chain, ())
+            )
+            _seal(connection, ticked, ticked.last_sequence + 1)
+        return ticked
+
+    def _check_clock(self, connection: sqlite3.Connection) -> None:
+        """Make a leap known to later processes, and notice when an operator has confirmed it."""
+        if self._guard.hold_us is None:
+            try:
+                self._guard.now_us()
+            except ClockLeap:
+                with _transaction(connection):
+                    connection.execute("UPDATE ledger SET clock_hold = ?", (self._guard.hold_us,))
+                raise
+        elif connection.execute("SELECT clock_hold FROM ledger").fetchone()[0] is None:
+            self._guard.confirm()
+
+    def _found(self, connection: sqlite3.Connection, salt: str | None, clock: Clock) -> Founding:
+        fresh = found_ledger(salt)
+        with _transaction(connection):
+            connection.execute(
+                "INSERT OR IGNORE INTO ledger (ledger_id, salt, created_at, last_sequence,"
+                " received_at, chain) VALUES (?, ?, ?, 0, 0, ?)",
+                (fresh.ledger_id, fresh.salt, clock.wall_us(), fresh.chain),
+            )
+            ledger_id, stored_salt, anchor, hold = connection.execute(
+                "SELECT ledger_id, salt, clock_anchor, clock_hold FROM ledger"
+            ).fetchone()
+            check_salt(salt, stored_salt)
+            if anchor is not None:
+                self._guard.restore(msgspec.json.decode(anchor, type=ClockAnchor))
+            self._guard.hold_us = hold
+            if hold is None:
+                connection.execute(
+                    "UPDATE ledger SET clock_anchor = ?",
+                    (msgspec.json.encode(self._guard.anchor).decode(),),
+                )
+        return Founding(ledger_id, stored_salt, fresh.chain)
+
+    async def _write_in_thread(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._loop.run_in_executor(self._writer, self._run, work)
+
+    def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        with _translated():
+            connection = getattr(self._local, "connection", None)
+            if connection is None:
+                connection = connect(self._path)
+                self._local.connection = connection
+                self._connections.append(connection)
+            return work(connection)
+
+    async def _fetch(self, sql: str, *values: object) -> list[Row]:
+        return await self._loop.run_in_executor(
+            self._readers,
+            self._run,
+            lambda connection: connection.execute(sql, values).fetchall(),
+        )
+
+    def _in_list(self, column: str, count: int) -> str:
+        return f"{column} IN ({', '.join('?' * count)})"
+
+    def _in_values(self, values: Sequence[object]) -> list[object]:
+        return list(values)
+
+    def _plain_quantity(self, stored: str) -> str:
+        return from_sortable(stored)
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection that is durable at each commit and takes no transaction by itself."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    connection = sqlite3.connect(
+        path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+    )
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_CHECKPOINT_PAGES}")
+    return connection
+
+
+def migrate(path: Path, *, dry_run: bool = False) -> list[Migration]:
+    """Run what is pending, once, under a lock; other processes wait and then find nothing to do."""
+    with _translated():
+        if dry_run and not path.exists():
+            return pending("sqlite", set())
+        connection = connect(path)
+        try:
+            with _transaction(connection):
+                connection.execute(
+                    "CREATE TABLE IF NOT EXISTS schema_migrations"
+                    " (version INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT"
+                )
+                applied = {
+                    row[0] for row in connection.execute("SELECT version FROM schema_migrations")
+                }
+                todo = pending("sqlite", applied)
+                if dry_run:
+                    return todo
+                for migration in todo:
+                    for statement in _statements(migration.sql):
+                        connection.execute(statement)
+                    connection.execute(
+                        "INSERT INTO schema_migrations VALUES (?, ?)",
+                        (migration.version, migration.name),
+                    )
+                crash_point("migrate.before_commit")
+            return todo
+        finally:
+            connection.close()
+
+
+def _statements(sql: str) -> Iterator[str]:
+    """Split a script, because `executescript` would commit the transaction it runs in."""
+    statement = ""
+    for line in sql.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Takes the write lock at once, so that what is read inside is what is written upon."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _head(connection: sqlite3.Connection) -> Head:
+    return Head(
+        *connection.execute("SELECT last_sequence, received_at, chain FROM ledger").fetchone()
+    )
+
+
+def _known(connection: sqlite3.Connection, digests: Sequence[bytes]) -> dict[bytes, Stored]:
+    found: dict[bytes, Stored] = {}
+    for chunk in _chunks(digests):
+        for row in connection.execute(
+            f"SELECT {_STORED} FROM events WHERE key_digest IN ({', '.join('?' * len(chunk))})",
+            chunk,
+        ):
+            found[row[0]] = Stored(row[1], row[2], row[3], row[4], row[5])
+    return found
+
+
+def _originals(connection: sqlite3.Connection, digests: Sequence[bytes]) -> dict[bytes, Original]:
+    found: dict[bytes, Original] = {}
+    for chunk in _chunks(digests):
+        for row in connection.execute(
+            "SELECT key_digest, stream, metric, customer_ref, control FROM events"
+            f" WHERE key_digest IN ({', '.join('?' * len(chunk))})",
+            chunk,
+        ):
+            found[row[0]] = Original(row[1], row[2], row[3], row[4])
+    return found
+
+
+def _chunks(digests: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    for start in range(0, len(digests), PARAMETERS_PER_QUERY):
+        yield digests[start : start + PARAMETERS_PER_QUERY]
+
+
+def _seal(connection: sqlite3.Connection, head: Head, first_sequence: int) -> None:
+    connection.execute(
+        "INSERT INTO commits VALUES (?, ?, ?, ?)",
+        (head.received_at, first_sequence, head.last_sequence, head.chain),
+    )
+    connection.execute(
+        "UPDATE ledger SET last_sequence = ?, received_at = ?, chain = ?",
+        (head.last_sequence, head.received_at, head.chain),
+    )
+
+
+def _log_refusals(
+    connection: sqlite3.Connection, placement: Placement, now_us: int, log_size: int
+) -> None:
+    connection.executemany(_REFUSE, reject_rows(placement, now_us))
+    connection.execute(
+        "DELETE FROM ingest_rejects"
+        " WHERE reject_id <= (SELECT max(reject_id) FROM ingest_rejects) - ?",
+        (log_size,),
+    )
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Turns what the driver raises into the two things a caller can act on."""
+    try:
+        yield
+    except (sqlite3.IntegrityError, sqlite3.DataError, UnicodeError) as error:
+        raise StorageRefused(
+            f"SQLite refuses this content: {error}",
+            hint="Send the events of this request one by one to find the one it refuses.",
+        ) from error
+    except (sqlite3.Error, OSError) as error:
+        raise LedgerUnavailable(
+            f"SQLite could not commit: {error}",
+            hint="Nothing of this request was acknowledged. Look at the disk of the state directory,"
+            " then retry with the same keys; what was stored all the same comes back as a duplicate.",
+        ) from error

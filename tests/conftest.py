@@ -1,0 +1,84 @@
+"""What every test may ask for, and two rules for all of them.
+
+No test is skipped: a service that is missing is a failure that says what to install. And generated
+cases have no deadline, because a busy machine is no bug; where CI runs they are the same each time,
+so that a change is judged by what it changed. `HYPOTHESIS_PROFILE=thorough` looks much longer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator
+from typing import TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.services.postgres import PostgresServer
+
+settings.register_profile(
+    "local",
+    deadline=None,
+    max_examples=100,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "ci", settings.get_profile("local"), derandomize=True, print_blob=True, database=None
+)
+settings.register_profile("thorough", settings.get_profile("local"), max_examples=5000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "local"))
+
+
+R = TypeVar("R", pytest.TestReport, pytest.CollectReport)
+
+NO_SKIP = "this test was skipped, and here a test passes or fails: "
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    return _failed_if_skipped(report)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    return _failed_if_skipped(report)
+
+
+def _failed_if_skipped(report: R) -> R:
+    if report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"{NO_SKIP}{reason}"
+    return report
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """The server that tests share. One that stops it must start it again."""
+    with PostgresServer(durable=False) as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres: PostgresServer) -> Iterator[str]:
+    """A database of this test's own, empty."""
+    postgres.start()
+    url = postgres.create_database()
+    yield url
+    postgres.start()
+    postgres.drop_database(url)
+
+
+@pytest.fixture(scope="session")
+def _second_server() -> Iterator[PostgresServer]:
+    with PostgresServer(durable=False) as server:
+        yield server
+
+
+@pytest.fixture
+def second_postgres(_second_server: PostgresServer) -> PostgresServer:
+    """Another server, running when the test begins, for it to take away as it likes."""
+    _second_server.start()
+    return _second_server

@@ -1,0 +1,327 @@
+"""What holds for every configuration, valid or not. Each property is shown to catch a planted bug."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tidemark.config import (
+    Config,
+    InvalidConfig,
+    checks,
+    environment,
+    json_schema,
+    load_config,
+    mismatches,
+    yaml_text,
+)
+from tidemark.config.durations import format_duration
+from tidemark.config.problems import Location
+from tidemark.config.shape import ROOT, Setting, Shape, every_setting, settings_of
+
+quick = settings(
+    max_examples=150,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+
+JARGON = ("pydantic", "Input should", "Extra inputs", "validation error", "type=", "Field required")
+
+# Texts that are right somewhere and wrong elsewhere.
+WORDS = [
+    *("usage", "events", "string", "enum", "json", "int", "ingest", "read", "*", "a", "b", "name"),
+    *("sqlite:///a.db", "postgresql://u@h/db", "https://a.example.com", "0.0.0.0", "localhost"),
+    *("5s", "250ms", "5 minutes", "ab" * 32, "", "null", "80", "é", "a.b", "x" * 70),
+]
+KEYS = sorted(
+    {key for shape in [ROOT] for key in settings_of(Config)}
+    | {str(place[-1]) for place, _ in every_setting()}
+    | {*WORDS, "kind", "fields", "identity", "metrics", "type", "values", "required", "idleAfter"}
+)
+
+scalars = (
+    st.sampled_from(WORDS)
+    | st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+)
+noise = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner),
+    max_leaves=8,
+)
+
+TEXTS = {
+    "url": ["sqlite:///a.db", "postgresql://u:p@h:5432/db", "postgres://h/db"],
+    "host": ["127.0.0.1", "::1", "localhost"],
+    "allowed_hosts": ["a.example.com", "10.0.0.1"],
+    "allowed_origins": ["https://a.example.com", "http://localhost:3000"],
+    "sha256": ["ab" * 32, "CD" * 32],
+    "tenants": ["*", "acme"],
+    "identity": ["x", "y"],
+    "state_dir": ["data", "/var/lib/tidemark"],
+}
+
+
+def fitting(shape: Shape, key: str = "") -> st.SearchStrategy[Any]:
+    """Values of the right type, though not always such that they fit each other."""
+    if shape.model is not None:
+        chosen = settings_of(shape.model)
+        return st.fixed_dictionaries(
+            {name: fitting(s.shape, name) for name, s in chosen.items() if s.required},
+            optional={name: fitting(s.shape, name) for name, s in chosen.items() if not s.required},
+        )
+    if shape.kind == "mapping" and shape.item is not None:
+        return st.dictionaries(st.sampled_from("xyz"), fitting(shape.item), max_size=2)
+    if shape.kind == "list" and shape.item is not None:
+        least = 1 if shape.limits else 0
+        return st.lists(fitting(shape.item, key), min_size=least, max_size=2)
+    if shape.kind == "number":
+        low, high = shape.limits["minimum"], shape.limits["maximum"]
+        assert isinstance(low, int)
+        assert isinstance(high, int)
+        return st.integers(low, high)
+    plain: dict[str, st.SearchStrategy[Any]] = {
+        "flag": st.booleans(),
+        "choice": st.sampled_from(shape.choices or ("",)),
+        "duration": st.integers(1, 10**6).map(lambda us: format_duration(us * 10**6)),
+        "text": st.sampled_from(TEXTS.get(key, ["some text"])),
+    }
+    return plain[shape.kind]
+
+
+def mixed(document: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """The document with noise in one place, at any depth."""
+
+    @st.composite
+    def spoiled(draw: st.DrawFn) -> Any:
+        root = draw(document)
+        node, path = root, []
+        while isinstance(node, dict) and node and draw(st.integers(0, 4)):
+            key = draw(st.sampled_from(sorted(node)))
+            path.append((node, key))
+            node = node[key]
+        if path:
+            owner, key = path[-1]
+            owner[key] = draw(noise)
+        return root
+
+    return spoiled()
+
+
+documents = fitting(ROOT) | mixed(fitting(ROOT)) | noise
+variables = st.dictionaries(
+    st.lists(st.sampled_from(KEYS), min_size=1, max_size=4).map(
+        lambda parts: environment.variable(tuple(parts))
+    )
+    | st.text(st.sampled_from("ABHTP_"), max_size=9).map(lambda text: "TIDEMARK_" + text),
+    st.sampled_from(WORDS) | st.text(max_size=8),
+    max_size=3,
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "tidemark.yaml"
+
+
+Outcome = Config | list[tuple[str, str, str]]
+
+
+def outcome(path: Path, text: str | bytes, environ: dict[str, str] | None = None) -> Outcome:
+    """The config, or its problems apart from where they came from."""
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    try:
+        return load_config(path, environ or {})
+    except InvalidConfig as error:
+        assert error.problems
+        assert not [word for word in JARGON if word in str(error)]
+        return [(problem.path, problem.message, problem.hint) for problem in error.problems]
+
+
+def check_that_nothing_crashes(path: Path) -> None:
+    seen = {"valid": 0, "invalid": 0}
+
+    @quick
+    @given(documents, variables, st.booleans())
+    def loads_or_says_why(document: Any, environ: dict[str, str], as_json: bool) -> None:
+        if as_json:
+            text = json.dumps(document, ensure_ascii=False)
+        else:
+            text = yaml.safe_dump(document, allow_unicode=True)
+        result = outcome(path, text, environ)
+        seen["valid" if isinstance(result, Config) else "invalid"] += 1
+
+    loads_or_says_why()
+    assert min(seen.values()) > 5, seen
+
+
+def test_any_mapping_is_a_config_or_a_list_of_problems(path: Path) -> None:
+    check_that_nothing_crashes(path)
+
+
+def test_the_crash_check_catches_a_rule_that_trusts_its_input(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trusting(raw: dict[str, Any], key: str) -> dict[str, Any]:
+        return dict(raw.get(key, {}))
+
+    monkeypatch.setattr(checks, "_mapping", trusting)
+    with pytest.raises((TypeError, ValueError, ExceptionGroup)):
+        check_that_nothing_crashes(path)
+
+
+@quick
+@given(st.text() | st.binary() | st.text("{}[]:,-&*!|>'\"%@`#?~<= \n\tab1", max_size=40))
+def test_any_text_at_all_is_a_config_or_a_list_of_problems(path: Path, text: str | bytes) -> None:
+    if isinstance(text, str):
+        text = text.encode("utf-8", "surrogatepass")
+    outcome(path, text)
+
+
+LEAVES = [(place, setting) for place, setting in every_setting() if setting.shape.model is None]
+
+
+@st.composite
+def one_setting(draw: st.DrawFn) -> tuple[Location, Setting, Any]:
+    place, setting = draw(st.sampled_from(LEAVES))
+    shape = setting.shape
+    value = draw(fitting(shape, str(place[-1])))
+    if shape.kind in ("text", "choice", "duration"):
+        # An empty variable is null, which text is not.
+        spoiled = st.sampled_from([word for word in WORDS if word]) | st.integers().map(str)
+    else:
+        spoiled = noise
+    return place, setting, draw(st.just(value) | spoiled)
+
+
+def check_that_environment_equals_file(path: Path) -> None:
+    @quick
+    @given(one_setting())
+    def are_equal(case: tuple[Location, Setting, Any]) -> None:
+        place, setting, value = case
+        document: Any = value
+        for key in reversed(place):
+            document = {key: document}
+        in_file = outcome(path, json.dumps(document))
+        is_text = setting.shape.kind in ("text", "choice", "duration")
+        variable = environment.variable(place)
+        in_environment = outcome(path, "", {variable: value if is_text else json.dumps(value)})
+        assert in_environment == in_file
+
+    are_equal()
+
+
+def test_a_setting_means_the_same_in_the_environment_and_in_the_file(path: Path) -> None:
+    check_that_environment_equals_file(path)
+
+
+def test_the_comparison_catches_text_that_is_read_as_yaml(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def all_yaml(shape: Shape, value: str) -> Any:
+        return yaml_text.parse(value).value
+
+    monkeypatch.setattr(environment, "_read", all_yaml)
+    with pytest.raises((AssertionError, ExceptionGroup)):
+        check_that_environment_equals_file(path)
+
+
+SECRET = "hunter2"
+secrets = st.sampled_from(
+    [SECRET, f"{SECRET}:{SECRET}@h", f"postgresql://u:{SECRET}@h:x/db", f"mysql://{SECRET}@h/db"]
+)
+hidden = st.recursive(
+    secrets,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner),
+    max_leaves=3,
+)
+with_secrets = st.fixed_dictionaries(
+    {},
+    optional={
+        "ledger": hidden | st.dictionaries(st.sampled_from(["url", "salt", "slat"]), hidden),
+        "sequence": hidden | st.dictionaries(st.sampled_from(["url", "dsn"]), hidden),
+        "auth": hidden
+        | st.fixed_dictionaries(
+            {"keys": hidden | st.lists(hidden | st.fixed_dictionaries({"sha256": hidden}))}
+        ),
+        "http": st.just({"port": "wrong"}),
+    },
+)
+
+
+def check_that_secrets_are_hidden(path: Path) -> None:
+    @quick
+    @given(with_secrets)
+    def are_hidden(document: dict[str, Any]) -> None:
+        result = outcome(path, json.dumps(document))
+        assert SECRET not in repr(result)
+
+    are_hidden()
+
+
+def test_no_secret_is_shown_wherever_it_stands(path: Path) -> None:
+    check_that_secrets_are_hidden(path)
+
+
+def test_the_search_for_secrets_catches_an_error_that_shows_its_input(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def frank(value: object, *, secret: bool = False) -> str:
+        return str(value)
+
+    monkeypatch.setattr(mismatches, "describe_found", frank)
+    with pytest.raises((AssertionError, ExceptionGroup)):
+        check_that_secrets_are_hidden(path)
+
+
+def check_that_the_schema_takes_what_loads(path: Path, schema: dict[str, Any]) -> None:
+    validator = jsonschema_rs.validator_for(schema)
+    taken = 0
+
+    @quick
+    @given(fitting(ROOT) | mixed(fitting(ROOT)))
+    def loaded_means_valid(document: Any) -> None:
+        nonlocal taken
+        if isinstance(outcome(path, json.dumps(document)), Config):
+            taken += 1
+            assert validator.is_valid(document)
+
+    loaded_means_valid()
+    assert taken > 5
+
+
+def test_an_editor_never_marks_what_loads(path: Path) -> None:
+    check_that_the_schema_takes_what_loads(path, json_schema())
+
+
+def test_the_comparison_catches_a_schema_that_forgets_a_setting(path: Path) -> None:
+    schema = json_schema()
+    del schema["$defs"]["Http"]["properties"]["port"]
+    with pytest.raises((AssertionError, ExceptionGroup)):
+        check_that_the_schema_takes_what_loads(path, schema)
+
+
+def test_the_strategies_reach_every_setting() -> None:
+    reached: set[str] = set()
+
+    @quick
+    @given(fitting(ROOT))
+    def collect(document: dict[str, Any]) -> None:
+        for key, value in document.items():
+            reached.add(key)
+            if isinstance(value, dict):
+                reached.update(f"{key}.{inner}" for inner in value)
+
+    collect()
+    assert {".".join(map(str, place)) for place, _ in LEAVES} <= reached
