@@ -6,10 +6,12 @@ import from those before it, never from those after it.
     errors, clock, timestamps, crash, decimals, canonical
                     what every stage stands on
     config          one YAML file, checked as a whole
+    web             HTTP requests, responses, routes and who may call them
     ingress         HTTP bodies → validated events with an identity, and the answer to each
     ledger          the append-only events and commits, and the sequencer that gives them order
-    ops             health, metrics, admin API, command line
+    ops             health, metrics, admin API
     app             puts the stages together
+    cli             the command line
 
     client          for programs that send events; stands on errors, clock and timestamps alone
 

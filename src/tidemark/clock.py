@@ -17,7 +17,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clocks. `elapsed_us` counts suspended time, so a laptop that slept is no leap."""
+    """The machine's clocks. Suspended time counts as elapsed: a laptop that slept made no leap."""
 
     def wall_us(self) -> int:
         return time.time_ns() // 1000

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -56,6 +57,7 @@ class Peer:
     script: list[Fault] = field(default_factory=list)
     retry_after: str | None = "0"
     slow_s: float = 1.0
+    tls: ssl.SSLContext | None = None
     max_events: int = 1000
     max_bytes: int = 5 * 1024 * 1024
     stored: dict[str, Stored] = field(default_factory=dict)
@@ -63,13 +65,20 @@ class Peer:
     arrived_at: list[float] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     waiting: int = 0
+    connections: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
     released: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self) -> Self:
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.peer = self
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        scheme = "http"
+        if self.tls is not None:
+            scheme = "https"
+            self._server.socket = self.tls.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
+        self.url = f"{scheme}://127.0.0.1:{self._server.server_address[1]}"
         self.released.set()
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self._thread.start()
@@ -157,6 +166,7 @@ class _Server(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         self.open_sockets.add(request)
+        self.peer.connections += 1
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:

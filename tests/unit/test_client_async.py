@@ -68,11 +68,10 @@ async def test_submit_waits_while_the_buffer_is_full_and_the_loop_goes_on(peer: 
 
 
 async def test_a_task_that_only_submits_lets_the_requests_go_out(peer: Peer) -> None:
-    async with AsyncClient(peer.url, batch_events=10, linger_s=3600) as client:
-        for number in range(200):
+    async with AsyncClient(peer.url, batch_events=2, linger_s=3600) as client:
+        for number in range(2000):
             await client.submit(usage(number))
-        await asyncio.sleep(0.2)
-        assert len(peer.stored) == 200
+        assert len(peer.bodies) > 10
 
 
 async def test_one_request_is_in_flight_unless_more_are_asked_for(peer: Peer) -> None:
@@ -134,7 +133,7 @@ async def test_a_close_that_is_cancelled_tells_every_future(peer: Peer) -> None:
     closing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await closing
-    assert isinstance(future.exception(), ClientError)
+    assert "closed before the server answered" in str(future.exception())
 
 
 async def test_a_cancelled_block_delivers_what_it_submitted(peer: Peer) -> None:

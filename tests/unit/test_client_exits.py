@@ -103,6 +103,21 @@ def test_a_loop_that_ends_without_closing_still_delivers(peer: Peer) -> None:
     assert quantities(peer) == list(range(5))
 
 
+def test_a_loop_that_ends_while_the_server_is_away_says_what_was_lost(peer: Peer) -> None:
+    program = """
+        async def main():
+            away = "http://127.0.0.1:1"
+            client = AsyncClient(away, retry_for_s=1, linger_s=3600, batch_events=2)
+            for number in range(5):
+                await client.submit(usage(number))
+
+        asyncio.run(main())
+    """
+    stderr = run(peer, program)
+    assert "5 of 5 events were not delivered" in stderr
+    assert "Traceback" not in stderr
+
+
 def test_a_loop_that_ends_in_the_middle_of_a_request_delivers_it_once(peer: Peer) -> None:
     peer.script[:] = ["slow"]
     peer.slow_s = 0.5

@@ -19,7 +19,9 @@ from tests.unit.test_client_delivery import WAYS, assert_each_stored_once, deliv
 from tidemark.client import answers, delivery, events
 from tidemark.client.aiohttp_transport import AiohttpTransport
 from tidemark.client.answers import Answer
+from tidemark.client.batches import request_body
 from tidemark.client.urllib3_transport import Urllib3Transport
+from tidemark.timestamps import format_timestamp
 
 FINAL: set[str] = {"400", "401", "500", "302"}
 COSTLY: set[str] = {"slow", "trickle", "endless"}
@@ -34,9 +36,11 @@ def peer() -> Iterator[Peer]:
         yield running
 
 
-def assert_faults_change_nothing(peer: Peer, way: str, examples: int) -> None:
+def assert_faults_change_nothing(peer: Peer, way: str, *, is_planted: bool = False) -> None:
+    # A planted bug must be found on every run, not on most.
     @settings(
-        max_examples=examples,
+        max_examples=200 if is_planted else 25,
+        derandomize=is_planted,
         deadline=None,
         database=None,
         suppress_health_check=[HealthCheck.too_slow],
@@ -61,7 +65,7 @@ def assert_faults_change_nothing(peer: Peer, way: str, examples: int) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_faults_change_nothing(peer: Peer, way: str) -> None:
-    assert_faults_change_nothing(peer, way, examples=25)
+    assert_faults_change_nothing(peer, way)
 
 
 def restamped(body: bytes) -> bytes:
@@ -69,7 +73,7 @@ def restamped(body: bytes) -> bytes:
     request = json.loads(body)
     for event in request["events"]:
         stamp = events._stamps.next_us(1_735_689_600_000_000)
-        event["ts"] = events.format_timestamp(stamp)
+        event["ts"] = format_timestamp(stamp)
     return json.dumps(request).encode()
 
 
@@ -88,7 +92,7 @@ def test_a_client_that_stamps_anew_on_retry_is_caught(
     monkeypatch.setattr(Urllib3Transport, "post", post_restamped)
     monkeypatch.setattr(AiohttpTransport, "post", post_async_restamped)
     with pytest.raises(AssertionError):
-        assert_faults_change_nothing(peer, way, examples=200)
+        assert_faults_change_nothing(peer, way, is_planted=True)
 
 
 def test_a_client_that_believes_too_few_results_is_caught(
@@ -104,17 +108,16 @@ def test_a_client_that_believes_too_few_results_is_caught(
         return verdict
 
     monkeypatch.setattr(delivery, "judge", judge_believing)
-    with pytest.raises((AssertionError, ValueError)):
-        assert_faults_change_nothing(peer, "send", examples=200)
+    with pytest.raises(AssertionError):
+        assert_faults_change_nothing(peer, "send", is_planted=True)
 
 
-def test_a_client_that_sends_the_second_half_first_is_caught(
+def test_a_client_that_sends_a_batch_backwards_is_caught(
     peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def body_backwards(bodies: Any) -> bytes:
         return request_body(bodies[::-1])
 
-    request_body = delivery.request_body
     monkeypatch.setattr(delivery, "request_body", body_backwards)
     with pytest.raises(AssertionError):
-        assert_faults_change_nothing(peer, "send", examples=200)
+        assert_faults_change_nothing(peer, "send", is_planted=True)

@@ -155,7 +155,7 @@ def test_a_hash_in_capitals_is_the_same_hash(file: ConfigFile) -> None:
 
 def test_a_config_cannot_be_changed() -> None:
     with pytest.raises(ValidationError):
-        Config().http.port = 1  # type: ignore[misc]
+        Config().http.port = 1
 
 
 def test_python_code_gives_durations_in_microseconds_and_by_attribute() -> None:

@@ -295,6 +295,7 @@ def test_a_host_is_a_bare_name_or_address(file: ConfigFile, host: str, hint: str
         ("sqlite:///a.db?mode=ro", "a `?` or `#` in the path", "relative to the config"),
         ("sqlite:///:memory:", "`:memory:` for a path", "durable"),
         ("postgresql://u:p/w@h/db", "a host or port that cannot be read", "%2F"),
+        ("postgresql://u:1/w@h/db", "an `@` behind the host", "%2F"),
         ("postgresql://h:99999/db", "a host or port that cannot be read", "%2F"),
         ("postgresql://h:x/db", "a host or port that cannot be read", "%2F"),
         ("postgresql://h/my db", "white space in it", "%20"),

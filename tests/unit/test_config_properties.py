@@ -1,4 +1,7 @@
-"""What holds for every configuration, valid or not. Each property is shown to catch a planted bug."""
+"""What holds for every configuration, valid or not.
+
+Beside each property stands a test that plants a bug and sees the property catch it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tidemark.config import (
@@ -33,6 +36,9 @@ quick = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 
+# To find a planted bug is enough; the smallest case of it is of no interest.
+planted = settings(quick, phases=[Phase.generate], max_examples=1000, derandomize=True)
+
 JARGON = ("pydantic", "Input should", "Extra inputs", "validation error", "type=", "Field required")
 
 # Texts that are right somewhere and wrong elsewhere.
@@ -42,8 +48,7 @@ WORDS = [
     *("5s", "250ms", "5 minutes", "ab" * 32, "", "null", "80", "é", "a.b", "x" * 70),
 ]
 KEYS = sorted(
-    {key for shape in [ROOT] for key in settings_of(Config)}
-    | {str(place[-1]) for place, _ in every_setting()}
+    {str(place[-1]) for place, _ in every_setting()}
     | {*WORDS, "kind", "fields", "identity", "metrics", "type", "values", "required", "idleAfter"}
 )
 
@@ -72,6 +77,14 @@ TEXTS = {
     "state_dir": ["data", "/var/lib/tidemark"],
 }
 
+# Such that a request fits into a commit and an event into a request.
+NUMBERS = {
+    "max_events": (1, 1000),
+    "max_group_events": (1000, 100_000),
+    "max_queued_events": (1000, 100_000),
+    "max_event_bytes": (256, 1024),
+}
+
 
 def fitting(shape: Shape, key: str = "") -> st.SearchStrategy[Any]:
     """Values of the right type, though not always such that they fit each other."""
@@ -90,7 +103,7 @@ def fitting(shape: Shape, key: str = "") -> st.SearchStrategy[Any]:
         low, high = shape.limits["minimum"], shape.limits["maximum"]
         assert isinstance(low, int)
         assert isinstance(high, int)
-        return st.integers(low, high)
+        return st.integers(*NUMBERS[key]) if key in NUMBERS else st.integers(low, high)
     plain: dict[str, st.SearchStrategy[Any]] = {
         "flag": st.booleans(),
         "choice": st.sampled_from(shape.choices or ("",)),
@@ -139,20 +152,21 @@ Outcome = Config | list[tuple[str, str, str]]
 
 
 def outcome(path: Path, text: str | bytes, environ: dict[str, str] | None = None) -> Outcome:
-    """The config, or its problems apart from where they came from."""
+    """The config, or its problems without the places by which they are ordered."""
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     try:
         return load_config(path, environ or {})
     except InvalidConfig as error:
-        assert error.problems
-        assert not [word for word in JARGON if word in str(error)]
-        return [(problem.path, problem.message, problem.hint) for problem in error.problems]
+        refused = error
+    assert refused.problems
+    assert not [word for word in JARGON if word in str(refused)]
+    return sorted((problem.path, problem.message, problem.hint) for problem in refused.problems)
 
 
-def check_that_nothing_crashes(path: Path) -> None:
+def check_that_nothing_crashes(path: Path, how: settings = quick) -> None:
     seen = {"valid": 0, "invalid": 0}
 
-    @quick
+    @how
     @given(documents, variables, st.booleans())
     def loads_or_says_why(document: Any, environ: dict[str, str], as_json: bool) -> None:
         if as_json:
@@ -178,7 +192,7 @@ def test_the_crash_check_catches_a_rule_that_trusts_its_input(
 
     monkeypatch.setattr(checks, "_mapping", trusting)
     with pytest.raises((TypeError, ValueError, ExceptionGroup)):
-        check_that_nothing_crashes(path)
+        check_that_nothing_crashes(path, planted)
 
 
 @quick
@@ -197,6 +211,7 @@ def one_setting(draw: st.DrawFn) -> tuple[Location, Setting, Any]:
     place, setting = draw(st.sampled_from(LEAVES))
     shape = setting.shape
     value = draw(fitting(shape, str(place[-1])))
+    spoiled: st.SearchStrategy[Any]
     if shape.kind in ("text", "choice", "duration"):
         # An empty variable is null, which text is not.
         spoiled = st.sampled_from([word for word in WORDS if word]) | st.integers().map(str)
@@ -205,8 +220,8 @@ def one_setting(draw: st.DrawFn) -> tuple[Location, Setting, Any]:
     return place, setting, draw(st.just(value) | spoiled)
 
 
-def check_that_environment_equals_file(path: Path) -> None:
-    @quick
+def check_that_environment_equals_file(path: Path, how: settings = quick) -> None:
+    @how
     @given(one_setting())
     def are_equal(case: tuple[Location, Setting, Any]) -> None:
         place, setting, value = case
@@ -234,7 +249,7 @@ def test_the_comparison_catches_text_that_is_read_as_yaml(
 
     monkeypatch.setattr(environment, "_read", all_yaml)
     with pytest.raises((AssertionError, ExceptionGroup)):
-        check_that_environment_equals_file(path)
+        check_that_environment_equals_file(path, planted)
 
 
 SECRET = "hunter2"
@@ -260,8 +275,8 @@ with_secrets = st.fixed_dictionaries(
 )
 
 
-def check_that_secrets_are_hidden(path: Path) -> None:
-    @quick
+def check_that_secrets_are_hidden(path: Path, how: settings = quick) -> None:
+    @how
     @given(with_secrets)
     def are_hidden(document: dict[str, Any]) -> None:
         result = outcome(path, json.dumps(document))
@@ -282,14 +297,16 @@ def test_the_search_for_secrets_catches_an_error_that_shows_its_input(
 
     monkeypatch.setattr(mismatches, "describe_found", frank)
     with pytest.raises((AssertionError, ExceptionGroup)):
-        check_that_secrets_are_hidden(path)
+        check_that_secrets_are_hidden(path, planted)
 
 
-def check_that_the_schema_takes_what_loads(path: Path, schema: dict[str, Any]) -> None:
+def check_that_the_schema_takes_what_loads(
+    path: Path, schema: dict[str, Any], how: settings = quick
+) -> None:
     validator = jsonschema_rs.validator_for(schema)
     taken = 0
 
-    @quick
+    @how
     @given(fitting(ROOT) | mixed(fitting(ROOT)))
     def loaded_means_valid(document: Any) -> None:
         nonlocal taken
@@ -309,7 +326,7 @@ def test_the_comparison_catches_a_schema_that_forgets_a_setting(path: Path) -> N
     schema = json_schema()
     del schema["$defs"]["Http"]["properties"]["port"]
     with pytest.raises((AssertionError, ExceptionGroup)):
-        check_that_the_schema_takes_what_loads(path, schema)
+        check_that_the_schema_takes_what_loads(path, schema, planted)
 
 
 def test_the_strategies_reach_every_setting() -> None:

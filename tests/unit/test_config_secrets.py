@@ -112,6 +112,7 @@ def test_python_code_that_builds_a_model_sees_no_secret_in_its_error() -> None:
     [
         ("postgresql://u:p@h/db", "postgresql://***@h/db"),
         ("postgresql://u:p@x@h/db", "postgresql://***@h/db"),
+        ("postgresql://u:1/p?q#r@h/db", "postgresql://***@h/db"),
         ("cannot reach postgresql://u:p@h/db today", "cannot reach postgresql://***@h/db today"),
         ("postgresql://h/db?user=a&password=b#c", "postgresql://h/db?user=a&password=***#c"),
         ("sqlite:////var/lib/ledger.db", "sqlite:////var/lib/ledger.db"),

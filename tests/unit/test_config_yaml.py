@@ -100,6 +100,7 @@ def test_all_repeated_keys_are_reported(file: ConfigFile) -> None:
         ("9" * 64, "9" * 64),
         ("|\n  a\n  b\n", "a\nb\n"),
         ("[1, [x]]", [1, ["x"]]),
+        (r'"\ud83d\ude00"', "\U0001f600"),
     ],
 )
 def test_scalars_are_those_of_yaml_1_2(text: str, value: object) -> None:

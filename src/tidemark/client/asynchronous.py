@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -15,8 +14,8 @@ from tidemark.client.aiohttp_transport import AiohttpTransport
 from tidemark.client.answers import Answer
 from tidemark.client.base import BaseClient, Event, flush_timeout
 from tidemark.client.batches import split
-from tidemark.client.blocking import converse
-from tidemark.client.buffer import Buffer, Entry
+from tidemark.client.blocking import send_all
+from tidemark.client.buffer import Entry
 from tidemark.client.delivery import (
     Conversation,
     Lane,
@@ -26,7 +25,7 @@ from tidemark.client.delivery import (
     logger,
     not_answered,
 )
-from tidemark.client.reports import Failures, SendProgress
+from tidemark.client.reports import SendProgress
 from tidemark.client.results import Result
 from tidemark.client.retry import Patience
 from tidemark.client.urllib3_transport import Urllib3Transport
@@ -34,7 +33,7 @@ from tidemark.clock import MICROS_PER_SECOND
 from tidemark.errors import ClientError
 
 
-class AsyncClient(BaseClient):
+class AsyncClient(BaseClient[asyncio.Future[Result]]):
     """Sends events and awaits their results, or buffers them and sends them in the background.
 
         async with AsyncClient("http://127.0.0.1:8787") as client:
@@ -47,26 +46,17 @@ class AsyncClient(BaseClient):
     """
 
     def _begin(self) -> None:
-        settings = self._settings
+        super()._begin()
         self._pid = os.getpid()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._transport: asyncio.Future[AiohttpTransport] | None = None
+        self._has_lanes = False
         self._turn = asyncio.Lock()
+        # Lanes wait for work; those who submit, flush or close wait for lanes to move on.
         self._work = asyncio.Event()
         self._moved = asyncio.Event()
         self._ended = asyncio.Event()
-        self._progress_us = 0
-        self._has_lanes = False
-        self._buffer: Buffer[asyncio.Future[Result]] = Buffer(
-            settings.limits,
-            max_events=settings.max_queued,
-            max_bytes=settings.max_queued_bytes,
-            linger_us=settings.linger_us,
-        )
-        self._failures = Failures(
-            max_events=settings.max_queued, max_bytes=settings.max_queued_bytes
-        )
 
     async def send(self, events: Event | Iterable[Event]) -> list[Result]:
         """Deliver one event or many now, and give one result for each, in order.
@@ -169,14 +159,15 @@ class AsyncClient(BaseClient):
 
     def finish_at_exit(self) -> None:
         """Deliver without a loop what the loop left behind. The same bytes cannot double."""
-        bodies = [entry.body for entry in self._buffer.unclaimed()]
+        left = [entry.body for entry in self._buffer.unclaimed()]
+        progress = SendProgress(left, [None] * len(left))
         transport = Urllib3Transport(self._settings)
-        lane = Lane(self._settings.retry_policy, self._clock)
-        started_us = self._clock.elapsed_us()
         try:
-            for part in split(bodies, self._settings.limits):
-                outcomes = converse(lane.deliver(part, started_us), transport.post, time.sleep)
-                log_refusals(outcomes)
+            send_all(progress, self._settings, transport)
+        except ClientError as error:
+            logger.error("%s", error.message)
+        else:
+            log_refusals(progress.results())
         finally:
             transport.close()
 
@@ -256,22 +247,21 @@ class AsyncClient(BaseClient):
     async def _keep_transport(self, opened: asyncio.Future[AiohttpTransport]) -> None:
         # A task of its own, so that connections are closed also where nobody closes the client:
         # a loop that ends cancels its tasks.
-        async with AiohttpTransport(self._settings) as transport:
-            opened.set_result(transport)
-            await self._ended.wait()
+        try:
+            async with AiohttpTransport(self._settings) as transport:
+                opened.set_result(transport)
+                await self._ended.wait()
+        except Exception as error:
+            if opened.done():
+                raise
+            opened.set_exception(error)
 
     def _settle(
         self, batch: Sequence[Entry[asyncio.Future[Result]]], outcomes: Sequence[Outcome]
     ) -> None:
-        outcome_of = dict(zip((entry.number for entry in batch), outcomes, strict=True))
-        mine = self._buffer.claim(batch)
-        log_refusals([outcome_of[entry.number] for entry in mine])
-        for entry in mine:
-            outcome = outcome_of[entry.number]
-            if isinstance(outcome, Result):
-                self._progress_us = self._clock.elapsed_us()
-            else:
-                self._failures.add(entry.body, outcome)
+        claimed = self._claim(batch, outcomes)
+        log_refusals([outcome for _, outcome in claimed])
+        for entry, outcome in claimed:
             if entry.future.done():
                 continue
             if isinstance(outcome, Result):
@@ -280,7 +270,7 @@ class AsyncClient(BaseClient):
                 entry.future.set_exception(outcome)
                 # `flush` and `close` tell of it, so asyncio need not complain if nobody looks.
                 entry.future.exception()
-        self._buffer.settle(mine)
+        self._buffer.settle(entry for entry, _ in claimed)
         self._moved.set()
 
     def _abandon(self) -> None:
@@ -322,4 +312,5 @@ async def _wait(event: asyncio.Event, timeout_us: int | None) -> None:
             await event.wait()
 
 
+# What a forked child must neither use nor finalise.
 _inherited: list[object] = []

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Generic, Literal
 
 from tidemark.client import events
 from tidemark.client.batches import SERVER_MAX_BYTES
+from tidemark.client.buffer import Buffer, Entry, FutureT
+from tidemark.client.delivery import Outcome
+from tidemark.client.reports import Failures
 from tidemark.client.results import Result
 from tidemark.client.retry import Patience
 from tidemark.client.settings import Settings, api_key_or_default, url_or_default
@@ -26,7 +29,7 @@ def flush_timeout(timeout_s: float | None) -> ClientError:
     )
 
 
-class BaseClient:
+class BaseClient(Generic[FutureT]):
     """The options, and what is fixed before anything is sent.
 
     `url` and `api_key` default to `TIDEMARK_URL` and `TIDEMARK_API_KEY`, and without those to the
@@ -43,6 +46,7 @@ class BaseClient:
     - `first_delay_s`, `max_delay_s`: the pauses between attempts, doubling from one to the other.
     - `idempotency_key`: "auto" gives each event without an `idempotencyKey` a random one, once.
     - `ssl_context`: for a private certificate authority or a client certificate.
+    - `clock`: where the time comes from; tests bring their own.
     """
 
     def __init__(
@@ -86,8 +90,18 @@ class BaseClient:
         self._begin()
 
     def _begin(self) -> None:
-        """Make what belongs to this process: buffer, connections, nothing on its way."""
-        raise NotImplementedError
+        """Make what belongs to this process, with nothing on its way."""
+        settings = self._settings
+        self._buffer: Buffer[FutureT] = Buffer(
+            settings.limits,
+            max_events=settings.max_queued,
+            max_bytes=settings.max_queued_bytes,
+            linger_us=settings.linger_us,
+        )
+        self._failures = Failures(
+            max_events=settings.max_queued, max_bytes=settings.max_queued_bytes
+        )
+        self._progress_us = 0
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._settings.url!r})"
@@ -126,6 +140,22 @@ class BaseClient:
             code="event_too_large",
         )
         return Result("rejected", error=error)
+
+    def _claim(
+        self, batch: Sequence[Entry[FutureT]], outcomes: Sequence[Outcome]
+    ) -> list[tuple[Entry[FutureT], Outcome]]:
+        """Take note of a batch's outcomes, and give those whose futures are to be told.
+
+        What `close` gave up before is not among them.
+        """
+        outcome_of = dict(zip((entry.number for entry in batch), outcomes, strict=True))
+        claimed = [(entry, outcome_of[entry.number]) for entry in self._buffer.claim(batch)]
+        for entry, outcome in claimed:
+            if isinstance(outcome, Result):
+                self._progress_us = self._clock.elapsed_us()
+            else:
+                self._failures.add(entry.body, outcome)
+        return claimed
 
     def _patience(self, timeout_s: float | None, stall_us: int | None = None) -> Patience:
         timeout_us = None if timeout_s is None else int(timeout_s * MICROS_PER_SECOND)

@@ -15,7 +15,7 @@ from tidemark.client import exits
 from tidemark.client.answers import Answer
 from tidemark.client.base import BaseClient, Event, flush_timeout
 from tidemark.client.batches import split
-from tidemark.client.buffer import Buffer, Entry
+from tidemark.client.buffer import Entry
 from tidemark.client.delivery import (
     Conversation,
     Lane,
@@ -25,9 +25,10 @@ from tidemark.client.delivery import (
     logger,
     not_answered,
 )
-from tidemark.client.reports import Failures, SendProgress
+from tidemark.client.reports import SendProgress
 from tidemark.client.results import Result
 from tidemark.client.retry import Patience
+from tidemark.client.settings import Settings
 from tidemark.client.urllib3_transport import Urllib3Transport
 from tidemark.clock import MICROS_PER_SECOND
 from tidemark.errors import ClientError
@@ -35,7 +36,7 @@ from tidemark.errors import ClientError
 _JOIN_TIMEOUT_S = 1.0
 
 
-class Client(BaseClient):
+class Client(BaseClient[Future[Result]]):
     """Sends events and waits for their results, or buffers them and sends them in the background.
 
         with Client("http://127.0.0.1:8787") as client:
@@ -48,24 +49,14 @@ class Client(BaseClient):
     """
 
     def _begin(self) -> None:
-        settings = self._settings
+        super()._begin()
         self._lock = threading.Lock()
         # Lanes wait for work; those who submit, flush or close wait for lanes to move on.
         self._work = threading.Condition(self._lock)
         self._moved = threading.Condition(self._lock)
         self._abandoned = threading.Event()
         self._lanes: list[threading.Thread] = []
-        self._progress_us = 0
-        self._transport = Urllib3Transport(settings)
-        self._buffer: Buffer[Future[Result]] = Buffer(
-            settings.limits,
-            max_events=settings.max_queued,
-            max_bytes=settings.max_queued_bytes,
-            linger_us=settings.linger_us,
-        )
-        self._failures = Failures(
-            max_events=settings.max_queued, max_bytes=settings.max_queued_bytes
-        )
+        self._transport = Urllib3Transport(self._settings)
         _clients.add(self)
 
     def send(self, events: Event | Iterable[Event]) -> list[Result]:
@@ -78,10 +69,7 @@ class Client(BaseClient):
         taken = self._take_all(events)
         self._check_open()
         progress = SendProgress(taken, [self._too_large(body) for body in taken])
-        lane = Lane(self._settings.retry_policy, self._clock)
-        started_us = self._clock.elapsed_us()
-        for part in split(progress.sendable(), self._settings.limits):
-            progress.add(converse(lane.deliver(part, started_us), self._transport.post, time.sleep))
+        send_all(progress, self._settings, self._transport)
         return progress.results()
 
     def submit(self, event: Event) -> Future[Result]:
@@ -216,25 +204,18 @@ class Client(BaseClient):
                 self._work.wait(None if wait_us is None else wait_us / MICROS_PER_SECOND)
 
     def _settle(self, batch: Sequence[Entry[Future[Result]]], outcomes: Sequence[Outcome]) -> None:
-        outcome_of = dict(zip((entry.number for entry in batch), outcomes, strict=True))
         with self._lock:
-            mine = self._buffer.claim(batch)
-            for entry in mine:
-                outcome = outcome_of[entry.number]
-                if isinstance(outcome, Result):
-                    self._progress_us = self._clock.elapsed_us()
-                else:
-                    self._failures.add(entry.body, outcome)
+            claimed = self._claim(batch, outcomes)
             self._moved.notify_all()
-        log_refusals([outcome_of[entry.number] for entry in mine])
-        for entry in mine:
-            outcome = outcome_of[entry.number]
+        log_refusals([outcome for _, outcome in claimed])
+        # Not under the lock: the callbacks of a future may use the client.
+        for entry, outcome in claimed:
             if isinstance(outcome, Result):
                 entry.future.set_result(outcome)
             else:
                 entry.future.set_exception(outcome)
         with self._lock:
-            self._buffer.settle(mine)
+            self._buffer.settle(entry for entry, _ in claimed)
             self._moved.notify_all()
 
     def _abandon(self) -> None:
@@ -283,6 +264,14 @@ class Client(BaseClient):
 
 class _Abandoned(Exception):
     """The batch on its way was given up by `close`."""
+
+
+def send_all(progress: SendProgress, settings: Settings, transport: Urllib3Transport) -> None:
+    """Send, request by request, what a `send` has open; raise `DeliveryFailed` if one fails."""
+    lane = Lane(settings.retry_policy, settings.clock)
+    started_us = settings.clock.elapsed_us()
+    for part in split(progress.sendable(), settings.limits):
+        progress.add(converse(lane.deliver(part, started_us), transport.post, time.sleep))
 
 
 def converse(

@@ -72,7 +72,7 @@ def take(event: Mapping[str, Any], clock: Clock, *, auto_key: bool) -> bytes:
         )
     additions: dict[str, Any] = {}
     # A CloudEvent has an identity of its own (source and id) and no room for ours.
-    if "specversion" not in event:
+    if event.get("specversion") is None:
         if _is_usage(event) and event.get("ts") is None:
             additions["ts"] = format_timestamp(_stamps.next_us(clock.wall_us()))
         if auto_key and event.get("idempotencyKey") is None:
@@ -92,7 +92,8 @@ def encode(event: Mapping[str, Any]) -> bytes:
 
 
 def _is_usage(event: Mapping[str, Any]) -> bool:
-    return "stream" not in event and "control" not in event
+    # To the server, a field that is null is absent.
+    return all(event.get(name) is None for name in ("stream", "control", "data"))
 
 
 def _plain(value: object) -> object:

@@ -90,8 +90,10 @@ def _apply(result: Overlay, name: str, value: str) -> None:
     try:
         read = _read(shape, value)
     except yaml_text.Unreadable as error:
-        hint = "Write it as YAML on one line, or as JSON."
-        result.problems.append(Problem(path, error.problems[0].message, hint, name))
+        for problem in error.problems:
+            joint = "." if problem.path and not problem.path.startswith("[") else ""
+            inner = f"{path}{joint}{problem.path}"
+            result.problems.append(Problem(inner, problem.message, problem.hint, name))
         return
     _put(result.raw, location, read)
 

@@ -183,6 +183,15 @@ class HttpConfig(Section):
         le=100_000,
         description="The most events in one request.",
     )
+    max_inflight_bytes: int = Field(
+        default=67_108_864,
+        ge=1_048_576,
+        le=68_719_476_736,
+        description=(
+            "The most bytes of bodies that one process works on at once; beyond it requests are "
+            "answered with 429."
+        ),
+    )
     allowed_hosts: _List[Host] = Field(
         default_factory=list,
         description="Names besides loopback that a `Host` header may carry without `auth.keys`.",

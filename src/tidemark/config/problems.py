@@ -15,7 +15,8 @@ Location = tuple[str | int, ...]
 
 _SHOWN_CHARACTERS: Final = 60
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
-_CREDENTIALS = re.compile(r"(://)[^/?#\s]*@")
+# As far as the last `@`, since a password may hold what it should not.
+_CREDENTIALS = re.compile(r"(://)\S*@")
 _QUERY_PASSWORD = re.compile(r"([?&](?:password|sslpassword)=)[^&#\s]*", re.IGNORECASE)
 
 

@@ -21,6 +21,7 @@ POSTGRESQL_PREFIX: Final = "postgresql://"
 _SQLITE_HINT: Final = (
     "`sqlite:///ledger.db` is relative to the config file, `sqlite:////var/lib/ledger.db` is not."
 )
+_ESCAPE_HINT: Final = "In a user name or password write `@ : / ? #` as `%40 %3A %2F %3F %23`."
 _SCHEME_ALIASES: Final = {"postgres": "postgresql"}
 _SCHEME_SYNONYMS: Final = {"sqlite3": "sqlite", "pg": "postgresql", "pgsql": "postgresql"}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+-]{0,30})://")
@@ -77,8 +78,9 @@ def _postgresql(value: str) -> str:
     for host in authority.rpartition("@")[2].split(","):
         match = _HOST_AND_PORT.fullmatch(host)
         if match is None or not 1 <= int(match[1] or 1) <= 65_535:
-            hint = "In a user name or password write `@ : / ? #` as `%40 %3A %2F %3F %23`."
-            raise fault("a host or port that cannot be read", hint)
+            raise fault("a host or port that cannot be read", _ESCAPE_HINT)
+    if "@" in rest[len(authority) :].partition("?")[0]:
+        raise fault("an `@` behind the host", _ESCAPE_HINT)
     return POSTGRESQL_PREFIX + rest
 
 

@@ -176,6 +176,9 @@ class _Builder:
             if _FLOAT.fullmatch(text):
                 return float(text)
         if is_unusable(text):
+            # JSON escapes what lies beyond 16 bits as two halves, and JSON is to be YAML.
+            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+        if is_unusable(text):
             self._report(location, node, UNUSABLE)
         return text
 

@@ -20,12 +20,14 @@ _BOM: Final = b"\xef\xbb\xbf"
 _SHAPE: Final = 'Send {"events": [...]} with at least one event.'
 _CLOUDEVENT_HINT: Final = "Send a CloudEvent with content type application/cloudevents+json."
 _SHOWN_CHARACTERS: Final = 64
-# An event has at least a dozen commas less than this, if it has any meaning.
+# More than events of the usual size have; a body with more is cut one event at a time.
 _COMMAS_PER_EVENT: Final = 64
 
 # More brackets than this in one event that is nested beyond reading are not counted to the end.
 _MAX_BRACKET_RUNS: Final = 100_000
 
+_WHITESPACE: Final = b" \t\n\r"
+_opening = re.compile(rb'[ \t\n\r]*\{[ \t\n\r]*"events"[ \t\n\r]*:').match
 _space = re.compile(r"[ \t\n\r]*").match
 _brackets = re.compile(
     r'[^"\[\]{}]*+(?:"(?:[^"\\]++|\\.)*+"[^"\[\]{}]*+)*+([\[{]++|[\]}]++)', re.DOTALL
@@ -34,39 +36,30 @@ _brackets = re.compile(
 _scanner = json.JSONDecoder(strict=False, parse_int=len, parse_float=len, parse_constant=len)
 
 
-class _Body(msgspec.Struct, forbid_unknown_fields=True):
-    events: list[msgspec.Raw]
-
-
-_decode_body = msgspec.json.Decoder(_Body).decode
 _decode_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def split_events(body: bytes, max_events: int) -> list[bytes]:
     """The text of each event of `{"events": [...]}`, or `RequestError` for the whole body."""
     body = body.removeprefix(_BOM)
-    # A key given twice would lose one of the lists without a word; msgspec does not tell.
-    if body.count(b'"events"') == 1 and _few_commas(body, max_events):
-        try:
-            events = _decode_body(body).events
-        except (msgspec.MsgspecError, RecursionError, ValueError):
-            pass
-        else:
-            return _bounded([bytes(event) for event in events], max_events)
+    opening = _opening(body)
+    if opening is not None:
+        closed = body.rstrip(_WHITESPACE)
+        if closed.endswith(b"}"):
+            # The array by itself: if anything else stands in the object, this is no array.
+            events = _cut_quickly(memoryview(closed)[opening.end() : -1], max_events)
+            if events is not None:
+                return _bounded(events, max_events)
     return _bounded(_Cutter(body, max_events).events(), max_events)
 
 
 def split_array(body: bytes, max_events: int) -> list[bytes]:
     """The text of each element of a JSON array, or `RequestError` for the whole body."""
     body = body.removeprefix(_BOM)
-    if _few_commas(body, max_events):
-        try:
-            events = _decode_array(body)
-        except (msgspec.MsgspecError, RecursionError, ValueError):
-            pass
-        else:
-            return _bounded([bytes(event) for event in events], max_events)
-    return _bounded(_Cutter(body, max_events).array(), max_events)
+    events = _cut_quickly(memoryview(body), max_events)
+    if events is None:
+        events = _Cutter(body, max_events).array()
+    return _bounded(events, max_events)
 
 
 def single_event(body: bytes) -> bytes:
@@ -74,9 +67,15 @@ def single_event(body: bytes) -> bytes:
     return _Cutter(body.removeprefix(_BOM), 1).single()
 
 
-def _few_commas(body: bytes, max_events: int) -> bool:
-    """Whether the body cannot hold so many elements that cutting them all would cost memory."""
-    return body.count(b",") <= _COMMAS_PER_EVENT * max_events
+def _cut_quickly(array: memoryview, max_events: int) -> list[bytes] | None:
+    """The elements of an array, or None if that needs a closer look."""
+    # There can be as many elements as commas, and cutting them all would cost memory.
+    if array.obj.count(b",") > _COMMAS_PER_EVENT * max_events:
+        return None
+    try:
+        return [bytes(event) for event in _decode_array(array)]
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        return None
 
 
 def _bounded(events: list[bytes], max_events: int) -> list[bytes]:

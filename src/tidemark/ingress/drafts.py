@@ -95,7 +95,7 @@ class Submission(msgspec.Struct, gc=False):
 
 
 class Outcome(msgspec.Struct, gc=False):
-    """What became of one entry. `received_at` and `ingress_sequence` are the original's for a duplicate."""
+    """What became of one entry. A duplicate and a conflict carry the earlier event's place."""
 
     status: Status
     idempotency_key: str | None = None

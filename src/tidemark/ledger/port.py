@@ -138,6 +138,9 @@ class LedgerStore(Protocol):
 
     async def read_rejects(self, reject_filter: RejectFilter, limit: int) -> list[RejectRow]: ...
 
+    def check_clock(self) -> None:
+        """Raise `ClockLeap` while ingest is held."""
+
     async def confirm_clock(self) -> None: ...
 
     async def close(self) -> None: ...

@@ -189,6 +189,9 @@ class PostgresLedger(LedgerReader):
                 await _seal(connection, ticked, ticked.last_sequence + 1)
             return ticked
 
+    def check_clock(self) -> None:
+        self._guard.now_us()
+
     async def confirm_clock(self) -> None:
         self._guard.confirm()
         with _translated():
@@ -211,7 +214,7 @@ class PostgresLedger(LedgerReader):
     ) -> AsyncIterator[tuple[Head, int]]:
         """The sequencer's lock, held to the commit, with the time of the commit to come."""
         if received_at is None:
-            await self._check_clock(connection)
+            await self._settle_clock(connection)
         async with connection.transaction():
             row = await connection.fetchrow(_LOCK)
             head = Head(row["last_sequence"], row["received_at"], row["chain"])
@@ -219,7 +222,7 @@ class PostgresLedger(LedgerReader):
                 raise ledger_has_gone_on()
             yield head, self._guard.now_us() if received_at is None else received_at
 
-    async def _check_clock(self, connection: Any) -> None:
+    async def _settle_clock(self, connection: Any) -> None:
         """Make a leap known to later processes, and notice when an operator has confirmed it."""
         if self._guard.hold_us is None:
             try:
@@ -255,7 +258,7 @@ class PostgresLedger(LedgerReader):
 
     async def _fetch(self, sql: str, *values: object) -> list[Row]:
         with _translated():
-            return list(await self._readers.fetch(_numbered(sql), *values))
+            return await self._readers.fetch(_numbered(sql), *values)
 
     def _in_list(self, column: str, count: int) -> str:
         return f"{column} = ANY(?)"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from tidemark.ledger.port import (
     CommitRow,
@@ -60,7 +60,8 @@ REJECT_COLUMNS = (
     "body",
 )
 
-Row = Sequence[Any]
+Row: TypeAlias = Any
+"""A row that is read by position; the drivers have no type in common."""
 
 
 class LedgerReader(ABC):
@@ -72,7 +73,7 @@ class LedgerReader(ABC):
 
     @abstractmethod
     def _in_list(self, column: str, count: int) -> str:
-        """A condition that `column` is one of `count` values, given as one or as many parameters."""
+        """A condition that `column` is one of `count` values."""
 
     @abstractmethod
     def _in_values(self, values: Sequence[object]) -> list[object]:

@@ -134,6 +134,9 @@ class SqliteLedger(LedgerReader):
     async def tick(self, silent_for_us: int) -> Head | None:
         return await self._write_in_thread(lambda connection: self._tick(connection, silent_for_us))
 
+    def check_clock(self) -> None:
+        self._guard.now_us()
+
     async def confirm_clock(self) -> None:
         self._guard.confirm()
         anchor = msgspec.json.encode(self._guard.anchor).decode()
@@ -161,7 +164,7 @@ class SqliteLedger(LedgerReader):
         received_at: int | None,
     ) -> list[list[Outcome]]:
         if received_at is None:
-            self._check_clock(connection)
+            self._settle_clock(connection)
         with _transaction(connection):
             head = _head(connection)
             if received_at is not None and received_at <= head.received_at:
@@ -198,7 +201,7 @@ class SqliteLedger(LedgerReader):
         return taken.result()
 
     def _tick(self, connection: sqlite3.Connection, silent_for_us: int) -> Head | None:
-        self._check_clock(connection)
+        self._settle_clock(connection)
         with _transaction(connection):
             head = _head(connection)
             now_us = self._guard.now_us()
@@ -210,7 +213,7 @@ class SqliteLedger(LedgerReader):
             _seal(connection, ticked, ticked.last_sequence + 1)
         return ticked
 
-    def _check_clock(self, connection: sqlite3.Connection) -> None:
+    def _settle_clock(self, connection: sqlite3.Connection) -> None:
         """Make a leap known to later processes, and notice when an operator has confirmed it."""
         if self._guard.hold_us is None:
             try:
@@ -409,6 +412,6 @@ def _translated() -> Iterator[None]:
     except (sqlite3.Error, OSError) as error:
         raise LedgerUnavailable(
             f"SQLite could not commit: {error}",
-            hint="Nothing of this request was acknowledged. Look at the disk of the state directory,"
-            " then retry with the same keys; what was stored all the same comes back as a duplicate.",
+            hint="Nothing of this request was acknowledged. Look at the state directory's disk, then"
+            " retry with the same keys; what was stored all the same comes back as a duplicate.",
         ) from error

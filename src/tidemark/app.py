@@ -1,0 +1,207 @@
+"""The composition root: reads top to bottom like the flow."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeAlias
+
+import uvicorn
+
+from tidemark.clock import Clock, SystemClock
+from tidemark.config import Config
+from tidemark.errors import ConfigError
+from tidemark.ingress.decoder import Decoder
+from tidemark.ingress.endpoint import IngestEndpoint
+from tidemark.ledger.group_commit import GroupCommitter
+from tidemark.ledger.opening import open_ledger
+from tidemark.ledger.port import LedgerStore
+from tidemark.ledger.ticker import run_ticker
+from tidemark.ops.admin import Admin
+from tidemark.ops.health import Health
+from tidemark.ops.metrics import Metrics
+from tidemark.ops.reference import Reference
+from tidemark.ops.tail import Tails
+from tidemark.web.access import Access
+from tidemark.web.application import Application, Route, SocketRoute
+
+log = logging.getLogger(__name__)
+
+Background: TypeAlias = Callable[[str], Coroutine[Any, Any, None]]
+OnReady: TypeAlias = Callable[[str], Awaitable[None] | None]
+
+GRACEFUL_STOP_S = 10
+
+
+class Tidemark:
+    """One process of Tidemark: opened ledger, HTTP application, background work."""
+
+    def __init__(self, config: Config, store: LedgerStore, clock: Clock) -> None:
+        metrics = Metrics()
+        decoder = Decoder(config, store.salt)
+        self._store = store
+        self._committer = GroupCommitter(
+            store,
+            decoder.resolve,
+            metrics,
+            max_group_events=config.ledger.max_group_events,
+            max_queued_events=config.ledger.max_queued_events,
+        )
+        metrics.watch_queue(lambda: self._committer.queued_events)
+        ingest = IngestEndpoint(
+            decoder,
+            self._committer,
+            metrics,
+            clock,
+            max_body_bytes=config.http.max_body_bytes,
+            max_inflight_bytes=config.http.max_inflight_bytes,
+        )
+        admin = Admin(store)
+        health = Health(store, metrics, clock)
+        reference = Reference(config)
+        self._tails = Tails(store, clock)
+        self._tick_us = config.ledger.tick_us if needs_clock(config) else None
+        self._ticker: asyncio.Task[None] | None = None
+        self.application = Application(
+            Access(config),
+            [
+                Route("POST", "/v1/events", ingest.post, ("ingest", "control")),
+                Route("GET", "/admin/events", admin.list_events, ("read",)),
+                Route("GET", "/admin/events/{tenantId}/{key}", admin.get_event, ("read",)),
+                Route("GET", "/admin/rejects", admin.list_rejects, ("read",)),
+                Route("POST", "/admin/clock/confirm", admin.confirm_clock, ("admin",)),
+                Route("GET", "/healthz", health.healthz),
+                Route("GET", "/readyz", health.readyz),
+                Route("GET", "/metrics", metrics.get),
+                Route("GET", "/openapi.json", reference.openapi),
+                Route("GET", "/docs", reference.page),
+                Route("GET", "/", reference.to_page),
+            ],
+            [SocketRoute("/admin/events/tail", self._tails.handle, ("read",))],
+            startup=self.start,
+            shutdown=self.stop,
+        )
+
+    async def start(self) -> None:
+        self._committer.start()
+        if self._tick_us is not None:
+            self._ticker = asyncio.create_task(run_ticker(self._store, self._tick_us))
+
+    async def stop(self) -> None:
+        """Stopping loses nothing: what was taken is committed before the ledger is closed."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._ticker
+        await self._tails.close()
+        await self._committer.close()
+        await self._store.close()
+
+    async def close_tails(self) -> None:
+        await self._tails.close()
+
+
+def needs_clock(config: Config) -> bool:
+    """Whether some stream needs to know that time passed while nothing was sent."""
+    return any(stream.idle_after_us is not None for stream in config.streams.values())
+
+
+class _Server(uvicorn.Server):
+    """Stops when told, says when it is ready, and ends websockets before it waits for requests."""
+
+    def __init__(
+        self, config: uvicorn.Config, on_ready: Callable[[], Awaitable[None]], tidemark: Tidemark
+    ) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+        self._tidemark = tidemark
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            await self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._tidemark.close_tails()
+        await super().shutdown(sockets)
+
+
+async def serve(
+    config: Config,
+    *,
+    sockets: list[socket.socket] | None = None,
+    on_ready: OnReady | None = None,
+    background: Sequence[Background] = (),
+) -> None:
+    """Run until SIGINT or SIGTERM, then stop cleanly and return.
+
+    `background` coroutines are given the base URL when the server is ready and are cancelled when
+    it stops.
+    """
+    clock = SystemClock()
+    listening = sockets if sockets is not None else [listen(config.http.host, config.http.port)]
+    try:
+        tidemark = Tidemark(config, await open_ledger(config, clock), clock)
+        base_url = _base_url(listening[0])
+        tasks: list[asyncio.Task[None]] = []
+
+        async def ready() -> None:
+            if on_ready is not None:
+                result = on_ready(base_url)
+                if result is not None:
+                    await result
+            tasks.extend(asyncio.create_task(work(base_url)) for work in background)
+
+        server = _Server(
+            uvicorn.Config(
+                tidemark.application,
+                http="httptools",
+                ws="websockets-sansio",
+                lifespan="on",
+                access_log=False,
+                log_config=None,
+                server_header=False,
+                proxy_headers=False,
+                timeout_graceful_shutdown=GRACEFUL_STOP_S,
+                ws_max_size=config.http.max_body_bytes,
+            ),
+            ready,
+            tidemark,
+        )
+        try:
+            with contextlib.suppress(KeyboardInterrupt):
+                await server.serve(sockets=listening)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+    finally:
+        for listener in listening:
+            listener.close()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket, or an error that says who else may have the port."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}",
+            hint="Stop what listens there, or set http.port (TIDEMARK_HTTP__PORT) to another port.",
+            field="http.port",
+        ) from error
+    listener.setblocking(False)
+    return listener
+
+
+def _base_url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,1 @@
+"""What operators see and do: health, metrics, the events themselves. No business logic."""

@@ -1,0 +1,70 @@
+"""Is the process alive, and can it take events?"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from tidemark.clock import Clock
+from tidemark.errors import TidemarkError
+from tidemark.ledger.port import LedgerStore
+from tidemark.ops.metrics import Metrics
+from tidemark.timestamps import format_timestamp
+from tidemark.web.messages import Request, Response, json_response
+
+LEDGER_TIMEOUT_S = 5.0
+_WORST_FIRST = ("unavailable", "degraded", "ready", "disabled")
+
+
+class Part(msgspec.Struct, rename="camel", omit_defaults=True):
+    """The state of one part: `ready`, `degraded`, `unavailable` or `disabled`, and why."""
+
+    state: str
+    reason: str = ""
+    last_sequence: str | None = None
+    received_at: str | None = None
+
+
+class Health:
+    """Answers `/healthz` (alive) and `/readyz` (can take events; 503 if not)."""
+
+    def __init__(self, store: LedgerStore, metrics: Metrics, clock: Clock) -> None:
+        self._store = store
+        self._metrics = metrics
+        self._clock = clock
+
+    async def healthz(self, request: Request) -> Response:
+        return json_response({"status": "ok"})
+
+    async def readyz(self, request: Request) -> Response:
+        sequence_state, sequence_reason = self._store.global_numbers.state
+        parts = {
+            "ledger": await self._ledger(),
+            "clock": self._clock_part(),
+            "sequence": Part(sequence_state, sequence_reason),
+        }
+        states = {part.state for part in parts.values()}
+        worst = next(state for state in _WORST_FIRST if state in states)
+        return json_response(
+            {"status": worst, "parts": parts}, 503 if worst == "unavailable" else 200
+        )
+
+    async def _ledger(self) -> Part:
+        try:
+            async with asyncio.timeout(LEDGER_TIMEOUT_S):
+                head = await self._store.head()
+        except TidemarkError as error:
+            return Part("unavailable", error.message)
+        except TimeoutError:
+            return Part("unavailable", f"no answer within {LEDGER_TIMEOUT_S:.0f} s")
+        self._metrics.saw_sequence(head.last_sequence)
+        received_at = format_timestamp(head.received_at) if head.received_at else None
+        return Part("ready", "", str(head.last_sequence), received_at)
+
+    def _clock_part(self) -> Part:
+        try:
+            self._store.check_clock()
+        except TidemarkError as error:
+            return Part("unavailable", f"{error.message}. {error.hint}")
+        return Part("ready")

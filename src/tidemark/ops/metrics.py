@@ -1,0 +1,112 @@
+"""The Prometheus metrics of this process (of all its workers, when there are several)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+    multiprocess,
+)
+
+from tidemark.errors import TidemarkError
+from tidemark.ingress.drafts import Outcome
+from tidemark.web.messages import Request, Response
+
+COMMIT_SIZE_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
+LATENCY_BUCKETS_S = (
+    0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0,
+)  # fmt: skip
+
+
+class Metrics:
+    """Counts what ingress answered and what the ledger committed."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._answered = {
+            "accepted": self._counter("accepted", "Events that were stored."),
+            "duplicate": self._counter("duplicates", "Events that were there already."),
+            "conflict": self._counter("conflicts", "Events whose key has other content."),
+        }
+        self._rejected = Counter(
+            "tidemark_ingest_rejected",
+            "Events that were refused, by code.",
+            ["code"],
+            registry=self.registry,
+        )
+        self._commit_events = Histogram(
+            "tidemark_commit_events",
+            "Events taken into the ledger by one commit.",
+            buckets=COMMIT_SIZE_BUCKETS,
+            registry=self.registry,
+        )
+        self._commit_seconds = Histogram(
+            "tidemark_commit_seconds",
+            "Seconds from taking a group off the queue to its being durable.",
+            buckets=LATENCY_BUCKETS_S,
+            registry=self.registry,
+        )
+        self._commit_failures = Counter(
+            "tidemark_commit_failures",
+            "Groups that could not be committed, by code.",
+            ["code"],
+            registry=self.registry,
+        )
+        self._last_sequence = Gauge(
+            "tidemark_ledger_last_sequence",
+            "The highest ingress_sequence this process has committed or seen.",
+            registry=self.registry,
+            multiprocess_mode="max",
+        )
+        self._queue_depth = Gauge(
+            "tidemark_ingest_queue_events",
+            "Events that wait for a commit.",
+            registry=self.registry,
+            multiprocess_mode="livesum",
+        )
+        self._read_queue_depth: Callable[[], int] = lambda: 0
+
+    def _counter(self, name: str, text: str) -> Counter:
+        return Counter(f"tidemark_ingest_{name}", text, registry=self.registry)
+
+    def watch_queue(self, depth: Callable[[], int]) -> None:
+        self._read_queue_depth = depth
+
+    def answered(self, outcomes: Sequence[Outcome]) -> None:
+        counts: dict[str, int] = {}
+        for outcome in outcomes:
+            status = outcome.status
+            if status == "rejected" and outcome.rejection is not None:
+                self._rejected.labels(outcome.rejection.code).inc()
+            else:
+                counts[status] = counts.get(status, 0) + 1
+        for answered, count in counts.items():
+            self._answered[answered].inc(count)
+        self._queue_depth.set(self._read_queue_depth())
+
+    def committed(self, accepted: int, last_sequence: int, seconds: float) -> None:
+        self._commit_seconds.observe(seconds)
+        if accepted:
+            self._commit_events.observe(accepted)
+            self._last_sequence.set(last_sequence)
+
+    def failed(self, error: TidemarkError) -> None:
+        self._commit_failures.labels(error.code).inc()
+
+    def saw_sequence(self, last_sequence: int) -> None:
+        self._last_sequence.set(last_sequence)
+
+    async def get(self, request: Request) -> Response:
+        self._queue_depth.set(self._read_queue_depth())
+        registry = self.registry
+        if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
+            registry = CollectorRegistry()
+            multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        return Response(200, generate_latest(registry), CONTENT_TYPE_LATEST.encode())

@@ -1,0 +1,119 @@
+"""Query parameters of the admin API, read strictly, and the cursors it gives out."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+
+import msgspec
+
+from tidemark.errors import EventRejected, RequestError
+from tidemark.ledger.port import EventFilter
+from tidemark.timestamps import parse_timestamp
+from tidemark.web.access import Caller, visible_tenants
+
+EVENT_PARAMETERS = (
+    "tenantId",
+    "stream",
+    "causalityKey",
+    "metric",
+    "customerRef",
+    "sequenceFrom",
+    "sequenceTo",
+    "receivedFrom",
+    "receivedTo",
+    "occurredFrom",
+    "occurredTo",
+)
+CURSOR_VERSION = 1
+MAX_SEQUENCE = 2**63 - 1
+
+
+class Cursor(msgspec.Struct, rename={"version": "v", "position": "p", "query": "q"}):
+    """Where a listing goes on; it belongs to the query that it was given for."""
+
+    version: int
+    position: int
+    query: str
+
+
+def event_filter(query: dict[str, str], caller: Caller) -> EventFilter:
+    """The events a reader asks for, within the tenants that it may see."""
+    return EventFilter(
+        tenant_ids=visible_tenants(caller, query.get("tenantId")),
+        stream=query.get("stream"),
+        causality_key=query.get("causalityKey"),
+        metric=query.get("metric"),
+        customer_ref=query.get("customerRef"),
+        sequence_from=sequence_of(query, "sequenceFrom"),
+        sequence_to=sequence_of(query, "sequenceTo"),
+        received_from=time_of(query, "receivedFrom"),
+        received_to=time_of(query, "receivedTo"),
+        occurred_from=time_of(query, "occurredFrom"),
+        occurred_to=time_of(query, "occurredTo"),
+    )
+
+
+def sequence_of(query: dict[str, str], name: str) -> int | None:
+    text = query.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= MAX_SEQUENCE):
+        raise invalid(name, "is not a sequence", "Give a whole number from 0 on, such as 42.")
+    return int(text)
+
+
+def time_of(query: dict[str, str], name: str) -> int | None:
+    text = query.get(name)
+    if text is None:
+        return None
+    try:
+        return parse_timestamp(text, truncate=True)
+    except EventRejected as error:
+        raise invalid(name, error.message, error.hint) from None
+
+
+def limit_of(query: dict[str, str], default: int, most: int) -> int:
+    text = query.get("limit")
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= most):
+        raise invalid("limit", "is not possible", f"Give a whole number from 1 to {most}.")
+    return int(text)
+
+
+def invalid(name: str, what: str, hint: str) -> RequestError:
+    return RequestError(f"{name} {what}", code="invalid_parameter", field=name, hint=hint)
+
+
+def encode_cursor(position: int, query: dict[str, str]) -> str:
+    cursor = Cursor(CURSOR_VERSION, position, _fingerprint(query))
+    return base64.urlsafe_b64encode(msgspec.json.encode(cursor)).rstrip(b"=").decode()
+
+
+def decode_cursor(query: dict[str, str]) -> int | None:
+    """The position a cursor stands for; refused if it is not ours or was made for another query."""
+    text = query.get("cursor")
+    if text is None:
+        return None
+    try:
+        padded = text.encode("ascii") + b"=" * (-len(text) % 4)
+        raw = base64.b64decode(padded, altchars=b"-_", validate=True)
+        cursor = msgspec.json.decode(raw, type=Cursor)
+    except (ValueError, binascii.Error, msgspec.MsgspecError):
+        raise invalid("cursor", "cannot be read", "Send a nextCursor exactly as it came.") from None
+    if cursor.version != CURSOR_VERSION or not 0 <= cursor.position <= MAX_SEQUENCE:
+        raise invalid("cursor", "is of another version", "Start again without a cursor.")
+    if cursor.query != _fingerprint(query):
+        raise invalid(
+            "cursor",
+            "was given for other filters",
+            "Send the same filters with it, or start again without a cursor.",
+        )
+    return cursor.position
+
+
+def _fingerprint(query: dict[str, str]) -> str:
+    asked = sorted((n, v) for n, v in query.items() if n not in ("cursor", "limit"))
+    return hashlib.sha256(msgspec.json.encode(asked)).hexdigest()[:16]

@@ -1,0 +1,71 @@
+"""One websocket connection, with the closing rules in one place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tidemark.errors import TidemarkError
+from tidemark.web.access import Caller
+from tidemark.web.messages import Disconnected, Receive, Scope, Send
+
+GOING_AWAY = 1001
+INTERNAL = 1011
+# An application's own close codes are 4000 and up; ours follow the HTTP status they stand for.
+CLOSE_CODE_BASE = 4000
+MAX_CLOSE_REASON_BYTES = 120
+
+
+class WebSocket:
+    """A connection that is accepted by the first `accept`, and refused over HTTP before it."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scope = scope
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.caller: Caller
+        self._receive = receive
+        self._send = send
+        self._accepted = False
+
+    async def accept(self) -> None:
+        message = await self._receive()
+        if message["type"] != "websocket.connect":
+            raise Disconnected
+        await self._send({"type": "websocket.accept"})
+        self._accepted = True
+
+    async def receive(self) -> str | bytes:
+        """The next message; `Disconnected` when the peer is gone."""
+        message: Any = await self._receive()
+        if message["type"] == "websocket.disconnect":
+            raise Disconnected
+        content: str | bytes | None = message.get("text")
+        return bytes(message["bytes"]) if content is None else content
+
+    async def send_text(self, text: str) -> None:
+        """Waits while the peer's buffer is full, so a slow reader costs no memory."""
+        await self._send({"type": "websocket.send", "text": text})
+
+    async def close(self, code: int, reason: str = "") -> None:
+        cut = reason.encode()[:MAX_CLOSE_REASON_BYTES].decode("utf-8", "ignore")
+        await self._send({"type": "websocket.close", "code": code, "reason": cut})
+
+    async def refuse(self, error: TidemarkError, status: int) -> None:
+        """Say no in the one error shape: over HTTP before the handshake, by a close code after."""
+        if self._accepted:
+            code = INTERNAL if status == 500 else CLOSE_CODE_BASE + status
+            await self.close(code, f"{error.code}: {error.message}")
+            return
+        body = msgspec.json.encode({"error": error.as_dict()})
+        await self._send(
+            {
+                "type": "websocket.http.response.start",
+                "status": status,
+                "headers": [
+                    (b"content-type", b"application/json"),
+                    (b"content-length", b"%d" % len(body)),
+                ],
+            }
+        )
+        await self._send({"type": "websocket.http.response.body", "body": body})
