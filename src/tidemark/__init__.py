@@ -3,7 +3,7 @@
 The packages are the stages an event passes, in the order in which it passes them. A module may
 import from those before it, never from those after it.
 
-    errors, clock, timestamps, crash, decimals, canonical
+    errors, clock, timestamps, crash, decimals, canonical, event_files
                     what every stage stands on
     config          one YAML file, checked as a whole
     web             HTTP requests, responses, routes and who may call them
@@ -11,7 +11,7 @@ import from those before it, never from those after it.
     ledger          the append-only events and commits, and the sequencer that gives them order
     ops             health, metrics, admin API
     app             puts the stages together
-    cli             the command line
+    cli, __main__   the command line
 
     client          for programs that send events; stands on errors, clock and timestamps alone
 

@@ -9,6 +9,7 @@ numbers are `Number` or `int`.
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -50,7 +51,7 @@ def canonical_text(raw: bytes | msgspec.Raw) -> tuple[Any, bytes]:
     """
     value = _decoder.decode(raw)
     text = _quick_encoder.encode(value)
-    if len(text) > MAX_FREE_DIGITS:
+    if len(text) >= MAX_FREE_DIGITS and _MANY_DIGITS(text) is not None:
         _refuse_long_integers(value)
     return value, text
 
@@ -82,6 +83,7 @@ def _refuse_long_integers(value: object) -> None:
         normalise_number(str(value))
 
 
+_MANY_DIGITS = re.compile(rb"[0-9]{%d}" % MAX_FREE_DIGITS).search
 _LONG_INTEGER: Final = 10 ** (MAX_FREE_DIGITS - 1)
 _encoder = msgspec.json.Encoder(order="sorted", enc_hook=_write_number)
 _quick_encoder = msgspec.json.Encoder(order="sorted")

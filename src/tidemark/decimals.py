@@ -25,6 +25,7 @@ _SHOWN_CHARACTERS: Final = 40
 _PLAIN = re.compile(
     r"-?(?:0|[1-9][0-9]{0,%d})(?:\.[0-9]{1,%d})?" % (MAX_INTEGER_DIGITS - 1, MAX_FRACTION_DIGITS)
 ).fullmatch
+_NO_EXPONENT = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?").fullmatch
 _JSON_NUMBER = re.compile(r"(-?)(0|[1-9][0-9]*)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?").fullmatch
 
 
@@ -46,6 +47,8 @@ def trim_plain(text: str) -> str:
 
 def normalise_number(text: str) -> str:
     """The canonical text of a number in free JSON, where only the length is bounded."""
+    if len(text) <= MAX_NUMBER_LENGTH and _NO_EXPONENT(text) is not None:
+        return trim_plain(text)
     sign, digits, point = _taken_apart(text)
     if point > MAX_FREE_DIGITS or len(digits) - point > MAX_FREE_DIGITS:
         raise EventRejected(

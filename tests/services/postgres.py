@@ -11,15 +11,13 @@ import atexit
 import contextlib
 import os
 import pwd
-import random
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +26,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
+from tests.services.ports import free_port
 from tests.services.postgres_binaries import copy_of_wheel, find_binaries
 from tests.services.processes import children_of, is_running
 
@@ -92,7 +91,7 @@ class PostgresServer:
         }
         self._watch: subprocess.Popen[bytes] | None = self._start_watch()
         atexit.register(self.close)
-        self.port = _free_port()
+        self.port = free_port()
         try:
             self._binaries = self._within_reach(binaries or find_binaries())
             self._initialise()
@@ -331,30 +330,6 @@ def _unprivileged_account() -> pwd.struct_passwd | None:
         with contextlib.suppress(KeyError):
             return pwd.getpwnam(name)
     raise PostgresFailed("root cannot run PostgreSQL, and there is no user 'postgres' or 'nobody'")
-
-
-def _ports_for_listening() -> Iterator[int]:
-    """Ports from which the system makes no outgoing connection.
-
-    Otherwise, while the server is down, the port could be taken by any connection, or a client that
-    knocks at it could even be connected to itself.
-    """
-    lowest_outgoing = 32768
-    with contextlib.suppress(OSError):
-        lowest_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    candidates = list(range(15000, max(lowest_outgoing, 16000)))
-    random.SystemRandom().shuffle(candidates)
-    yield from candidates
-
-
-def _free_port() -> int:
-    for port in _ports_for_listening():
-        with socket.socket() as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with contextlib.suppress(OSError):
-                listener.bind(("127.0.0.1", port))
-                return port
-    raise PostgresFailed("no free port on 127.0.0.1")
 
 
 def _in_a_thread(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -13,7 +13,7 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -68,6 +68,7 @@ class Peer:
     connections: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
     released: threading.Event = field(default_factory=threading.Event)
+    closing: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self) -> Self:
         self._server = _Server(("127.0.0.1", 0), _Handler)
@@ -90,6 +91,7 @@ class Peer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self.closing.set()
         self.released.set()
         self._server.shutdown()
         self._thread.join()
@@ -102,6 +104,12 @@ class Peer:
 
     def release(self) -> None:
         self.released.set()
+
+    def await_waiting(self, count: int) -> None:
+        """Wait until so many requests have come, and a little longer for one too many."""
+        wait_until(lambda: self.waiting >= count)
+        time.sleep(0.05)
+        assert self.waiting == count
 
     def store(self, events: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """What the ledger would do."""
@@ -139,6 +147,14 @@ class Peer:
             "ingressSequence": str(known.sequence),
             "receivedAt": known.received_at,
         }
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Wait for something that must become so."""
+    deadline = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def key_of(event: dict[str, Any]) -> str:
@@ -228,12 +244,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._reset()
             return
         if fault == "slow":
-            time.sleep(peer.slow_s)
+            peer.closing.wait(peer.slow_s)
         if fault == "trickle":
             self._answer(200, b"", length=10_000)
-            for _ in range(int(peer.slow_s / 0.02)):
+            while time.monotonic() < peer.arrived_at[0] + peer.slow_s:
                 self.wfile.write(b" ")
-                time.sleep(0.02)
+                peer.closing.wait(0.02)
             return
         if fault == "endless":
             self._answer(200, b" " * 100_000, length=10**9)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, Final
 
+from tidemark.canonical import Number
 from tidemark.config.model import Config, FieldConfig, HttpConfig, IngestConfig, StreamConfig
 from tidemark.ingress.decoder import Decoder
 from tidemark.ingress.drafts import Draft, Entry, Original, Rejection
@@ -82,6 +84,19 @@ DECODER: Final = Decoder(a_config(), SALT)
 
 def encode(event: Any) -> bytes:
     return json.dumps(event).encode()
+
+
+def spelled(tree: Any, order: Sequence[int] = ()) -> str:
+    """JSON text with the members of each object moved about, and numbers as they are spelled."""
+    if isinstance(tree, dict):
+        members = list(tree.items())
+        for place in order if members else ():
+            members.append(members.pop(place % len(members)))
+        inside = (f"{json.dumps(name)}:{spelled(member, order)}" for name, member in members)
+        return "{" + ",".join(inside) + "}"
+    if isinstance(tree, list):
+        return "[" + ",".join(spelled(member, order) for member in tree) + "]"
+    return tree.text if isinstance(tree, Number) else json.dumps(tree)
 
 
 def decode(event: Any, decoder: Decoder = DECODER) -> Entry:

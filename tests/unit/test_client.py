@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 import tidemark
-from tests.unit.client_peer import Peer
+from tests.unit.client_peer import Peer, wait_until
 from tests.unit.test_client_delivery import QUICK, assert_each_stored_once, unused_url, usage
 from tidemark.client import Client, ClientError, DeliveryFailed, Result
+from tidemark.client.settings import Settings
 
 WAIT_S = 10
 
@@ -86,7 +87,8 @@ def test_submit_waits_while_the_buffer_is_full(peer: Peer) -> None:
     with Client(peer.url, max_queued=4, **QUICK) as client:
         thread = threading.Thread(target=submit_ten, args=(client,))
         thread.start()
-        time.sleep(0.2)
+        wait_until(lambda: submitted == 4)
+        time.sleep(0.05)
         assert submitted == 4
         peer.release()
         thread.join(WAIT_S)
@@ -137,8 +139,7 @@ def test_one_request_is_in_flight_unless_more_are_asked_for(peer: Peer) -> None:
         with Client(peer.url, batch_events=1, max_in_flight=max_in_flight, **QUICK) as client:
             for number in range(5):
                 client.submit(usage(number))
-            time.sleep(0.2)
-            assert peer.waiting - before == max_in_flight
+            peer.await_waiting(before + max_in_flight)
             peer.release()
     assert len(peer.stored) == 10
 
@@ -207,11 +208,14 @@ def test_close_ends_the_pauses_between_retries() -> None:
     assert time.monotonic() - started < 5
 
 
-def test_close_waits_for_a_slow_server_as_long_as_it_makes_progress(peer: Peer) -> None:
+def test_close_waits_for_a_slow_server_as_long_as_it_makes_progress(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # All answers together take longer than the patience with a server that gives none.
+    monkeypatch.setattr(Settings, "patience_us", 700_000)
     peer.script[:] = ["slow"] * 6
-    peer.slow_s = 0.3
-    # The patience with a server that gives no answer is 1.5 s; six answers take 1.8 s.
-    client = Client(peer.url, batch_events=1, timeout_s=0.5, retry_for_s=0, linger_s=0)
+    peer.slow_s = 0.15
+    client = Client(peer.url, **{**QUICK, "batch_events": 1})
     futures = [client.submit(usage(number)) for number in range(6)]
     client.close()
     assert all(future.result().is_stored for future in futures)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 import tidemark
-from tests.unit.client_peer import Peer
+from tests.unit.client_peer import Peer, wait_until
 from tests.unit.test_client_delivery import QUICK, assert_each_stored_once, unused_url, usage
 from tidemark.client import AsyncClient, ClientError, DeliveryFailed
 
@@ -57,7 +57,8 @@ async def test_submit_waits_while_the_buffer_is_full_and_the_loop_goes_on(peer: 
 
     async with AsyncClient(peer.url, max_queued=4, **QUICK) as client:
         tasks = [asyncio.create_task(submit(client, range(first, first + 5))) for first in (0, 100)]
-        await asyncio.sleep(0.2)
+        await asyncio.to_thread(wait_until, lambda: len(submitted) == 4)
+        await asyncio.sleep(0.05)
         assert len(submitted) == 4
         peer.release()
         await asyncio.wait_for(asyncio.gather(*tasks), WAIT_S)
@@ -82,8 +83,7 @@ async def test_one_request_is_in_flight_unless_more_are_asked_for(peer: Peer) ->
         async with AsyncClient(peer.url, **options) as client:
             for number in range(5):
                 await client.submit(usage(number))
-            await asyncio.sleep(0.2)
-            assert peer.waiting - before == max_in_flight
+            await asyncio.to_thread(peer.await_waiting, before + max_in_flight)
             peer.release()
     assert len(peer.stored) == 10
 

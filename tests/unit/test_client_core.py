@@ -41,7 +41,7 @@ Cut = Callable[[Sequence[bytes], Limits], Iterator[Sequence[bytes]]]
 
 def assert_cut_fills_requests_within_limits(cut: Cut, *, is_planted: bool = False) -> None:
     # A planted bug must be found on every run, not on most.
-    @settings(database=None, derandomize=is_planted, max_examples=200)
+    @settings(database=None, derandomize=is_planted, max_examples=200, deadline=None)
     @given(
         st.lists(st.binary(min_size=2, max_size=20), max_size=30),
         st.integers(1, 10),

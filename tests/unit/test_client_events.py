@@ -98,7 +98,7 @@ def test_stamps_are_unique_across_threads() -> None:
 
 
 def assert_stamps_never_repeat(make_stamps: type[Stamps], *, is_planted: bool = False) -> None:
-    @settings(database=None, derandomize=is_planted)
+    @settings(database=None, derandomize=is_planted, deadline=None)
     @given(st.lists(st.integers(0, MAX_STAMP_LEAD_US // 2)))
     def check(readings: list[int]) -> None:
         stamps = make_stamps()

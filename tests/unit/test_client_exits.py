@@ -7,11 +7,11 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.client_peer import Peer
+from tests.unit.client_peer import Peer, wait_until
 
 WAIT_S = 30
 PREAMBLE = """
@@ -52,13 +52,6 @@ def run(peer: Peer, program: str) -> str:
 
 def quantities(peer: Peer) -> list[int]:
     return sorted(stored.event["quantity"] for stored in peer.stored.values())
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_program_that_ends_without_closing_still_delivers(peer: Peer) -> None:

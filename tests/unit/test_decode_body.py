@@ -84,6 +84,13 @@ def test_an_unreadable_event_among_many_costs_only_itself() -> None:
     assert bad.body == '{"tenantId":"\\ud800"}'
 
 
+def test_what_is_not_known_of_a_rejected_event_is_not_made_up() -> None:
+    void = encode({"control": "void", "tenantId": "t1", "targt": "k"})
+    entries = decode_body(body_of(b"5", void, b'{"tenantId":"t1"}'))
+    streams = [entry.stream for entry in entries if isinstance(entry, Rejection)]
+    assert streams == [None, None, "usage"]
+
+
 def test_an_escaped_backslash_before_u0000_is_no_nul() -> None:
     event = encode({**USAGE, "customerRef": "\\u0000"})
     assert b"\\\\u0000" in event

@@ -204,6 +204,12 @@ def test_a_rejected_cloudevent_keeps_its_stream_and_tenant() -> None:
     entry = decode_cloudevent({**TRADE_CE, "data": {}, "idempotencykey": "k"})
     assert isinstance(entry, Rejection)
     assert (entry.tenant_id, entry.stream, entry.idempotency_key) == ("t1", "trades", "k")
+    unversioned = decode_cloudevent({**TRADE_CE, "specversion": None})
+    assert isinstance(unversioned, Rejection)
+    assert unversioned.stream == "trades"
+    versionless = decode_cloudevent({"type": "trades"})
+    assert isinstance(versionless, Rejection)
+    assert versionless.stream is None
 
 
 def test_a_batch_is_a_list_of_cloudevents() -> None:

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -165,3 +166,15 @@ def test_a_clients_key_wins_over_a_derived_one() -> None:
     assert given_key.idempotency_key == "mine"
     assert len(derived.idempotency_key) == 43
     assert given_key.content_hash == derived.content_hash
+
+
+def test_the_example_on_the_page_about_identity_is_right() -> None:
+    page = (Path(__file__).parents[2] / "docs/concepts/identity.md").read_text()
+    example = page.split("## An example")[1].split("\n## ")[0]
+    event, message, content = re.findall(r"```(?:json)?\n(.*?)\n```", example, re.DOTALL)
+    draft = decode(event.encode())
+    assert isinstance(draft, Draft)
+    assert f"`{draft.idempotency_key}`" in example
+    assert draft.idempotency_key == expected_key(SALT, message)
+    assert f"`{draft.content_hash.hex()}`" in example
+    assert draft.content_hash == hashlib.sha256(content.encode()).digest()

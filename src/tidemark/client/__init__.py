@@ -1,16 +1,18 @@
 """Sends events to a Tidemark server, so that each is stored once however often it is sent.
 
+    settings   what a client is told when it is made, checked
     events     one event → its bytes, fixed once (`ts`, idempotency key)
     batches    bytes → request bodies within the server's limits
     buffer     events that were submitted and are not yet settled, within bounds
     answers    an HTTP answer → results, try again, send less, or give up
     retry      when to try again, and for how long
     delivery   the conversation of one batch with the server, without I/O
-    settings   what a client is told when it is made, checked
+    reports    who was answered and who was not
     results    what a caller gets back
 
-    blocking, asynchronous    the two clients: threads and urllib3, tasks and aiohttp
-    exits                     what is still buffered when the interpreter ends is sent then
+    urllib3_transport, aiohttp_transport    one request, bounded in time and size
+    base, blocking, asynchronous            the two clients, with threads and with tasks
+    exits                                   what is buffered when the interpreter ends is sent then
 
 `AsyncClient` is loaded when first used, so that a program that has no event loop does not pay for
 importing one.

@@ -47,7 +47,7 @@ def split_events(body: bytes, max_events: int) -> list[bytes]:
         closed = body.rstrip(_WHITESPACE)
         if closed.endswith(b"}"):
             # The array by itself: if anything else stands in the object, this is no array.
-            events = _cut_quickly(memoryview(closed)[opening.end() : -1], max_events)
+            events = _cut_quickly(closed[opening.end() : -1], max_events)
             if events is not None:
                 return _bounded(events, max_events)
     return _bounded(_Cutter(body, max_events).events(), max_events)
@@ -56,7 +56,7 @@ def split_events(body: bytes, max_events: int) -> list[bytes]:
 def split_array(body: bytes, max_events: int) -> list[bytes]:
     """The text of each element of a JSON array, or `RequestError` for the whole body."""
     body = body.removeprefix(_BOM)
-    events = _cut_quickly(memoryview(body), max_events)
+    events = _cut_quickly(body, max_events)
     if events is None:
         events = _Cutter(body, max_events).array()
     return _bounded(events, max_events)
@@ -67,10 +67,10 @@ def single_event(body: bytes) -> bytes:
     return _Cutter(body.removeprefix(_BOM), 1).single()
 
 
-def _cut_quickly(array: memoryview, max_events: int) -> list[bytes] | None:
+def _cut_quickly(array: bytes, max_events: int) -> list[bytes] | None:
     """The elements of an array, or None if that needs a closer look."""
     # There can be as many elements as commas, and cutting them all would cost memory.
-    if array.obj.count(b",") > _COMMAS_PER_EVENT * max_events:
+    if array.count(b",") > _COMMAS_PER_EVENT * max_events:
         return None
     try:
         return [bytes(event) for event in _decode_array(array)]

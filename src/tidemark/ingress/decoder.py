@@ -40,6 +40,8 @@ _NUL_ESCAPE: Final = b"\\u0000"
 _NOT_QUICK: Final = (NotQuick, EventRejected, msgspec.MsgspecError, ValueError, RecursionError)
 
 _KNOWN_FIELDS: Final = frozenset((*QuickEvent.__struct_fields__, *CONTROL_FIELDS))
+# An event with one of these is no plain usage event, even if it names no stream.
+_OF_OTHER_KINDS: Final = frozenset(("control", "data", "type", "specversion"))
 
 _decode = msgspec.json.Decoder(QuickEvent).decode
 
@@ -143,8 +145,10 @@ class Decoder:
                 )
             return read(tree, horizon_us)
         except EventRejected as error:
-            usage = None if self._usage is None else self._usage.name
-            return reject(error, raw, tree, usage)
+            stream = None
+            if isinstance(tree, dict) and tree.keys().isdisjoint(_OF_OTHER_KINDS):
+                stream = None if self._usage is None else self._usage.name
+            return reject(error, raw, tree, stream)
 
     def _read_plain(self, tree: dict[str, Json], horizon_us: int) -> Draft | Correction:
         # A known field that is null is absent, whichever kind of event it belongs to.

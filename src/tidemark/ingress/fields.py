@@ -71,8 +71,13 @@ def quick_decimal(raw: msgspec.Raw) -> str:
     return trim_plain(match[1].decode())
 
 
-def deeper_than(value: object, levels: int) -> bool:
-    """Whether a value has more levels of arrays and objects than this."""
+def deeper_than(value: object, text: bytes, levels: int) -> bool:
+    """Whether a value with this JSON text has more levels of arrays and objects than this."""
+    # Without enough brackets there is no need to walk through what may be a long list.
+    return text.count(b"[") + text.count(b"{") > levels and _deeper_than(value, levels)
+
+
+def _deeper_than(value: object, levels: int) -> bool:
     if type(value) is dict:
         members: Any = value.values()
     elif type(value) is list:
@@ -82,7 +87,7 @@ def deeper_than(value: object, levels: int) -> bool:
     if levels <= 0:
         return True
     for member in members:
-        if type(member) in _CONTAINERS and deeper_than(member, levels - 1):
+        if type(member) in _CONTAINERS and _deeper_than(member, levels - 1):
             return True
     return False
 
@@ -169,7 +174,7 @@ def _json(field: FieldConfig, context: Context) -> FieldReader:
     def finish(raw: msgspec.Raw) -> object:
         value, text = canonical_text(raw)
         # Null means absent, which depends on whether the field may be.
-        if value is None or deeper_than(value, context.levels):
+        if value is None or deeper_than(value, text, context.levels):
             raise NotQuick
         return msgspec.Raw(text)
 

@@ -60,7 +60,7 @@ class FreeSchema:
         value, text = canonical_text(raw)
         if type(value) is not dict or len(text) > self._max_bytes:
             raise NotQuick
-        if deeper_than(value, self._levels):
+        if deeper_than(value, text, self._levels):
             raise NotQuick
         return Reading(text, ())
 

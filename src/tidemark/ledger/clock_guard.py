@@ -88,6 +88,11 @@ class ClockGuard:
         self.restore(anchor, None)
 
 
+def decode_anchor(text: str | None) -> ClockAnchor | None:
+    """The anchor as the ledger keeps it."""
+    return None if text is None else msgspec.json.decode(text, type=ClockAnchor)
+
+
 def leap_error(leap_us: int) -> ClockLeap:
     seconds = leap_us // MICROS_PER_SECOND
     return ClockLeap(

@@ -21,6 +21,8 @@ _PREPARE = (
     " INSERT INTO tidemark_global_sequence (last) VALUES (0) ON CONFLICT DO NOTHING"
 )
 _TAKE = "UPDATE tidemark_global_sequence SET last = last + $1 RETURNING last"
+# A number that a crash of the server took back would be given again.
+_SESSION_SETTINGS = {"synchronous_commit": "on"}
 # Two ledgers that start at once must not both create the table.
 _PREPARE_LOCK = 0x676C6F62
 
@@ -72,10 +74,11 @@ class PostgresGlobalNumbers:
             return None
         try:
             async with self._turn, asyncio.timeout(self._timeout_s):
-                if self._connection is None:
+                if self._connection is None or self._connection.is_closed():
                     self._connection = await self._connect()
                 last = await self._connection.fetchval(_TAKE, count)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+        except Exception as error:
+            # Whatever it is: without a number an event is still an event.
             self._failure = f"{type(error).__name__}: {error}".rstrip(": ")
             self._retry_at_us = self._clock.elapsed_us() + RETRY_AFTER_US
             self._drop()
@@ -87,10 +90,16 @@ class PostgresGlobalNumbers:
         self._drop()
 
     async def _connect(self) -> Any:
-        connection = await asyncpg.connect(self._url, timeout=self._timeout_s)
-        async with connection.transaction():
-            await connection.execute("SELECT pg_advisory_xact_lock($1)", _PREPARE_LOCK)
-            await connection.execute(_PREPARE)
+        connection = await asyncpg.connect(
+            self._url, timeout=self._timeout_s, server_settings=_SESSION_SETTINGS
+        )
+        try:
+            async with connection.transaction():
+                await connection.execute("SELECT pg_advisory_xact_lock($1)", _PREPARE_LOCK)
+                await connection.execute(_PREPARE)
+        except BaseException:
+            connection.terminate()
+            raise
         return connection
 
     def _drop(self) -> None:

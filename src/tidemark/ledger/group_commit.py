@@ -7,6 +7,7 @@ away turns into `queue_full` for senders, never into memory.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from typing import Protocol
@@ -20,6 +21,8 @@ from tidemark.ingress.drafts import (
     Submission,
 )
 from tidemark.ledger.port import LedgerStore
+
+log = logging.getLogger(__name__)
 
 Waiting = tuple[Submission, "asyncio.Future[list[Outcome]]"]
 
@@ -115,6 +118,11 @@ class GroupCommitter:
             await self._commit_apart(group, refused)
         except TidemarkError as error:
             self._observer.failed(error)
+            for _, result in group:
+                _fail(result, error)
+        except Exception as error:
+            # A bug. It fails this group, but must not leave all later ones without an answer.
+            log.exception("a group of events could not be committed")
             for _, result in group:
                 _fail(result, error)
         except BaseException as error:

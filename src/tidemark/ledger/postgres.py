@@ -26,7 +26,7 @@ from tidemark.errors import (
     StorageRefused,
 )
 from tidemark.ingress.drafts import CorrectionResolver, Original, Outcome, Submission
-from tidemark.ledger.clock_guard import ClockAnchor, ClockGuard
+from tidemark.ledger.clock_guard import ClockGuard, decode_anchor
 from tidemark.ledger.founding import Founding, check_salt, found_ledger
 from tidemark.ledger.global_sequence import GlobalNumbers, NoGlobalNumbers
 from tidemark.ledger.migrations import Migration, pending
@@ -56,12 +56,13 @@ READER_CONNECTIONS = 4
 CONNECT_TIMEOUT_S = 10.0
 COMMAND_TIMEOUT_S = 30.0
 # A process that hangs while it holds the sequencer's lock must not stop all others for good.
+HUNG_AFTER_S = 20
 SESSION_SETTINGS = {
     "search_path": SCHEMA,
     "timezone": "UTC",
     "jit": "off",
-    "lock_timeout": "20s",
-    "idle_in_transaction_session_timeout": "20s",
+    "lock_timeout": f"{HUNG_AFTER_S}s",
+    "idle_in_transaction_session_timeout": f"{HUNG_AFTER_S}s",
 }
 # Without statistics the planner prefers to scan a table that has just begun to grow.
 WRITER_SETTINGS = SESSION_SETTINGS | {"enable_seqscan": "off", "synchronous_commit": "on"}
@@ -81,6 +82,14 @@ _KNOWN_SINCE = (
 _SEAL = (
     "WITH sealed AS (INSERT INTO commits VALUES ($2, $4, $1, $3))"
     " UPDATE ledger SET last_sequence = $1, received_at = $2, chain = $3"
+)
+# No timeout of PostgreSQL's ends a session whose client falls silent in the middle of a COPY.
+_END_HUNG_SESSIONS = (
+    "SELECT pg_terminate_backend(holder.pid) FROM pg_locks AS held"
+    " JOIN pg_stat_activity AS holder USING (pid) WHERE held.relation = 'ledger'::regclass"
+    " AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    " AND held.granted AND held.mode = 'RowShareLock' AND holder.wait_event = 'ClientRead'"
+    " AND holder.query_start < clock_timestamp() - make_interval(secs => $1)"
 )
 _PRUNE_REJECTS = (
     "DELETE FROM ingest_rejects WHERE reject_id <= (SELECT max(reject_id) FROM ingest_rejects) - $1"
@@ -107,7 +116,8 @@ class PostgresLedger(LedgerReader):
         self._readers = readers
         self._guard = guard
         self._reject_log_size = reject_log_size
-        self._refused_since_prune = 0
+        # So that the first refusal prunes: what earlier processes left is not known.
+        self._refused_since_prune = reject_log_size
         self.global_numbers = global_numbers
 
     @classmethod
@@ -193,12 +203,13 @@ class PostgresLedger(LedgerReader):
         self._guard.now_us()
 
     async def confirm_clock(self) -> None:
-        self._guard.confirm()
+        anchor = self._guard.take_anchor()
         with _translated():
             await self._readers.execute(
                 "UPDATE ledger SET clock_hold = NULL, clock_anchor = $1",
-                msgspec.json.encode(self._guard.anchor).decode(),
+                msgspec.json.encode(anchor).decode(),
             )
+        self._guard.confirm(anchor)
 
     async def close(self) -> None:
         await self.global_numbers.close()
@@ -215,23 +226,34 @@ class PostgresLedger(LedgerReader):
         """The sequencer's lock, held to the commit, with the time of the commit to come."""
         if received_at is None:
             await self._settle_clock(connection)
-        async with connection.transaction():
-            row = await connection.fetchrow(_LOCK)
-            head = Head(row["last_sequence"], row["received_at"], row["chain"])
-            if received_at is not None and received_at <= head.received_at:
-                raise ledger_has_gone_on()
-            yield head, self._guard.now_us() if received_at is None else received_at
+        try:
+            async with connection.transaction():
+                row = await connection.fetchrow(_LOCK)
+                head = Head(row["last_sequence"], row["received_at"], row["chain"])
+                if received_at is not None and received_at <= head.received_at:
+                    raise ledger_has_gone_on()
+                yield head, self._guard.now_us() if received_at is None else received_at
+        except asyncpg.LockNotAvailableError:
+            await connection.execute(_END_HUNG_SESSIONS, HUNG_AFTER_S / 2)
+            raise
 
     async def _settle_clock(self, connection: Any) -> None:
-        """Make a leap known to later processes, and notice when an operator has confirmed it."""
-        if self._guard.hold_us is None:
-            try:
-                self._guard.now_us()
-            except ClockLeap:
-                await connection.execute("UPDATE ledger SET clock_hold = $1", self._guard.hold_us)
-                raise
-        elif await connection.fetchval("SELECT clock_hold FROM ledger") is None:
-            self._guard.confirm()
+        """Make a leap known to other processes, and notice when an operator has confirmed it."""
+        try:
+            self._guard.now_us()
+            return
+        except ClockLeap:
+            pass
+        async with connection.transaction():
+            anchor, hold = await connection.fetchrow(
+                "SELECT clock_anchor, clock_hold FROM ledger FOR UPDATE"
+            )
+            leap_us = self._guard.reconsider(decode_anchor(anchor), hold)
+            if leap_us is not None:
+                await connection.execute("UPDATE ledger SET clock_hold = $1", leap_us)
+        if leap_us is not None:
+            self._guard.hold_was_stored()
+        self._guard.now_us()
 
     async def _write(self, connection: Any, placement: Placement, now_us: int) -> None:
         if placement.drafts:
@@ -339,9 +361,7 @@ async def _found(connection: Any, now_us: int, salt: str | None, guard: ClockGua
         "SELECT ledger_id, salt, clock_anchor, clock_hold FROM ledger FOR UPDATE"
     )
     check_salt(salt, row["salt"])
-    if row["clock_anchor"] is not None:
-        guard.restore(msgspec.json.decode(row["clock_anchor"], type=ClockAnchor))
-    guard.hold_us = row["clock_hold"]
+    guard.restore(decode_anchor(row["clock_anchor"]), row["clock_hold"])
     if guard.hold_us is None:
         await connection.execute(
             "UPDATE ledger SET clock_anchor = $1", msgspec.json.encode(guard.anchor).decode()
@@ -384,7 +404,12 @@ def _translated() -> Iterator[None]:
     """Turns what the driver raises into the two things a caller can act on."""
     try:
         yield
-    except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, UnicodeError) as error:
+    except (
+        asyncpg.DataError,
+        asyncpg.IntegrityConstraintViolationError,
+        asyncpg.ProgramLimitExceededError,
+        UnicodeError,
+    ) as error:
         raise StorageRefused(
             f"PostgreSQL refuses this content: {error}",
             hint="Send the events of this request one by one to find the one it refuses.",

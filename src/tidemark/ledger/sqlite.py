@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from tidemark.clock import Clock
 from tidemark.crash import crash_point
 from tidemark.errors import ClockLeap, LedgerUnavailable, StorageRefused
 from tidemark.ingress.drafts import CorrectionResolver, Original, Outcome, Submission
-from tidemark.ledger.clock_guard import ClockAnchor, ClockGuard
+from tidemark.ledger.clock_guard import ClockGuard, decode_anchor
 from tidemark.ledger.founding import Founding, check_salt, found_ledger
 from tidemark.ledger.global_sequence import GlobalNumbers, NoGlobalNumbers
 from tidemark.ledger.migrations import Migration, pending
@@ -50,6 +51,7 @@ from tidemark.ledger.sortable import from_sortable, to_sortable
 
 READER_THREADS = 2
 BUSY_TIMEOUT_S = 20.0
+BUSY_POLL_S = 0.01
 CACHE_KIB = 256 * 1024
 # A checkpoint copies each page once however often it was written since the last one, and random
 # keys touch many pages: few large checkpoints cost far less than many small ones.
@@ -138,14 +140,15 @@ class SqliteLedger(LedgerReader):
         self._guard.now_us()
 
     async def confirm_clock(self) -> None:
-        self._guard.confirm()
-        anchor = msgspec.json.encode(self._guard.anchor).decode()
+        anchor = self._guard.take_anchor()
 
         def store(connection: sqlite3.Connection) -> None:
             with _transaction(connection):
                 connection.execute(
-                    "UPDATE ledger SET clock_hold = NULL, clock_anchor = ?", (anchor,)
+                    "UPDATE ledger SET clock_hold = NULL, clock_anchor = ?",
+                    (msgspec.json.encode(anchor).decode(),),
                 )
+            self._guard.confirm(anchor)
 
         await self._write_in_thread(store)
 
@@ -214,16 +217,22 @@ class SqliteLedger(LedgerReader):
         return ticked
 
     def _settle_clock(self, connection: sqlite3.Connection) -> None:
-        """Make a leap known to later processes, and notice when an operator has confirmed it."""
-        if self._guard.hold_us is None:
-            try:
-                self._guard.now_us()
-            except ClockLeap:
-                with _transaction(connection):
-                    connection.execute("UPDATE ledger SET clock_hold = ?", (self._guard.hold_us,))
-                raise
-        elif connection.execute("SELECT clock_hold FROM ledger").fetchone()[0] is None:
-            self._guard.confirm()
+        """Make a leap known to other processes, and notice when an operator has confirmed it."""
+        try:
+            self._guard.now_us()
+            return
+        except ClockLeap:
+            pass
+        with _transaction(connection):
+            anchor, hold = connection.execute(
+                "SELECT clock_anchor, clock_hold FROM ledger"
+            ).fetchone()
+            leap_us = self._guard.reconsider(decode_anchor(anchor), hold)
+            if leap_us is not None:
+                connection.execute("UPDATE ledger SET clock_hold = ?", (leap_us,))
+        if leap_us is not None:
+            self._guard.hold_was_stored()
+        self._guard.now_us()
 
     def _found(self, connection: sqlite3.Connection, salt: str | None, clock: Clock) -> Founding:
         fresh = found_ledger(salt)
@@ -237,9 +246,7 @@ class SqliteLedger(LedgerReader):
                 "SELECT ledger_id, salt, clock_anchor, clock_hold FROM ledger"
             ).fetchone()
             check_salt(salt, stored_salt)
-            if anchor is not None:
-                self._guard.restore(msgspec.json.decode(anchor, type=ClockAnchor))
-            self._guard.hold_us = hold
+            self._guard.restore(decode_anchor(anchor), hold)
             if hold is None:
                 connection.execute(
                     "UPDATE ledger SET clock_anchor = ?",
@@ -282,11 +289,26 @@ def connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(
         path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
     )
-    connection.execute("PRAGMA journal_mode = WAL")
+    _use_wal(connection)
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
     connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_CHECKPOINT_PAGES}")
     return connection
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Processes that make the file together: SQLite does not wait here, so we do."""
+    deadline = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.Error as error:
+            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not busy or time.monotonic() > deadline:
+                connection.close()
+                raise
+            time.sleep(BUSY_POLL_S)
 
 
 def migrate(path: Path, *, dry_run: bool = False) -> list[Migration]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
+import re
+from typing import Final
 
 import msgspec
 
@@ -28,6 +29,12 @@ EVENT_PARAMETERS = (
 )
 CURSOR_VERSION = 1
 MAX_SEQUENCE = 2**63 - 1
+
+SEQUENCE_PATTERN: Final = "^[0-9]{1,19}$"
+CURSOR_PATTERN: Final = "^[A-Za-z0-9_-]{1,512}$"
+
+_SEQUENCE = re.compile(SEQUENCE_PATTERN.strip("^$")).fullmatch
+_CURSOR = re.compile(CURSOR_PATTERN.strip("^$")).fullmatch
 
 
 class Cursor(msgspec.Struct, rename={"version": "v", "position": "p", "query": "q"}):
@@ -59,9 +66,10 @@ def sequence_of(query: dict[str, str], name: str) -> int | None:
     text = query.get(name)
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= MAX_SEQUENCE):
+    if _SEQUENCE(text) is None:
         raise invalid(name, "is not a sequence", "Give a whole number from 0 on, such as 42.")
-    return int(text)
+    # No event is beyond the largest number a ledger can hold, so neither need a question be.
+    return min(int(text), MAX_SEQUENCE)
 
 
 def time_of(query: dict[str, str], name: str) -> int | None:
@@ -93,25 +101,35 @@ def encode_cursor(position: int, query: dict[str, str]) -> str:
 
 
 def decode_cursor(query: dict[str, str]) -> int | None:
-    """The position a cursor stands for; refused if it is not ours or was made for another query."""
+    """The position a cursor stands for.
+
+    What cannot be a cursor is an invalid parameter. What could be one but was never given out for
+    this query names a page that does not exist.
+    """
     text = query.get("cursor")
     if text is None:
         return None
+    if _CURSOR(text) is None:
+        raise invalid("cursor", "cannot be read", "Send a nextCursor exactly as it came.")
     try:
-        padded = text.encode("ascii") + b"=" * (-len(text) % 4)
-        raw = base64.b64decode(padded, altchars=b"-_", validate=True)
+        raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         cursor = msgspec.json.decode(raw, type=Cursor)
-    except (ValueError, binascii.Error, msgspec.MsgspecError):
-        raise invalid("cursor", "cannot be read", "Send a nextCursor exactly as it came.") from None
+    except (ValueError, msgspec.MsgspecError):
+        raise _unknown_cursor("is not one of ours", "Send a nextCursor as it came.") from None
     if cursor.version != CURSOR_VERSION or not 0 <= cursor.position <= MAX_SEQUENCE:
-        raise invalid("cursor", "is of another version", "Start again without a cursor.")
+        raise _unknown_cursor("is of another version", "Start again without a cursor.")
     if cursor.query != _fingerprint(query):
-        raise invalid(
-            "cursor",
+        raise _unknown_cursor(
             "was given for other filters",
             "Send the same filters with it, or start again without a cursor.",
         )
     return cursor.position
+
+
+def _unknown_cursor(what: str, hint: str) -> RequestError:
+    return RequestError(
+        f"the cursor {what}", status=404, code="unknown_cursor", field="cursor", hint=hint
+    )
 
 
 def _fingerprint(query: dict[str, str]) -> str:

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from collections.abc import Iterable
-from urllib.parse import urlsplit
 
 import msgspec
 
 from tidemark.config.model import ALL_TENANTS, SCOPES, Config, Scope
 from tidemark.config.values import is_loopback
 from tidemark.errors import AccessDenied, EventRejected
+
+# What may stand in a Host header, and nothing of a URL besides: an address in brackets or a name.
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::[0-9]*)?").fullmatch
+_HOST_OF_ORIGIN = re.compile(r"\Ahttps?://")
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -110,7 +114,7 @@ class Access:
         text = origin.decode("latin-1")
         if text in self._allowed_origins:
             return text
-        if urlsplit(text).netloc.lower() == host.lower() and host:
+        if host and _HOST_OF_ORIGIN.sub("", text).lower() == host.lower():
             return None
         raise AccessDenied(
             "requests from pages of this origin are not allowed",
@@ -150,11 +154,11 @@ class Access:
         return found
 
     def _host_allowed(self, host: str) -> bool:
-        try:
-            name = urlsplit(f"//{host}").hostname
-        except ValueError:
+        match = _HOST(host)
+        if match is None:
             return False
-        return name is not None and (is_loopback(name) or name.lower() in self._allowed_hosts)
+        name = (match[1] or match[2]).lower()
+        return is_loopback(name) or name in self._allowed_hosts
 
 
 def visible_tenants(caller: Caller, wanted: str | None) -> tuple[str, ...] | None:

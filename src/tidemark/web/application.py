@@ -21,6 +21,7 @@ from tidemark.errors import (
 )
 from tidemark.web.access import ANYONE, Access
 from tidemark.web.messages import (
+    NO_CONTENT,
     Disconnected,
     Headers,
     Receive,
@@ -30,7 +31,7 @@ from tidemark.web.messages import (
     Send,
     json_response,
 )
-from tidemark.web.sockets import WebSocket
+from tidemark.web.sockets import CLOSE_CODE_BASE, INTERNAL, WebSocket
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +120,7 @@ class Application:
             log.exception("request %s failed", request.request_id)
             response = error_response(_internal(request.request_id), request.request_id)
         response.headers += cors
-        await response.send(send)
+        await response.send(request, send)
 
     async def _answer(self, request: Request, *, preflight: bool) -> Response:
         methods, values = self._find(request.scope["raw_path"].decode("latin-1"))
@@ -145,6 +146,13 @@ class Application:
         methods = self._exact.get(path)
         if methods is not None:
             return methods, ()
+        if path in self._sockets:
+            raise RequestError(
+                "this is the address of a websocket",
+                status=426,
+                code="websocket_only",
+                hint="Open it with a websocket client, at ws:// or wss://.",
+            )
         for pattern, found in self._patterns:
             match = pattern.match(path)
             if match:
@@ -174,10 +182,10 @@ class Application:
         except Disconnected:
             return
         except TidemarkError as error:
-            await socket.refuse(error, status_of(error))
+            await _end_socket(socket, error)
         except Exception:
-            log.exception("websocket %s failed", scope["path"])
-            await socket.refuse(_internal("websocket"), 500)
+            log.exception("websocket %s failed", socket.request_id)
+            await _end_socket(socket, _internal(socket.request_id))
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -224,9 +232,22 @@ def error_response(error: TidemarkError, request_id: str) -> Response:
         headers.append((b"allow", error.allow))
     elif status_of(error) == 401:
         headers.append((b"www-authenticate", b"Bearer"))
+    elif status_of(error) == 426:
+        headers += [(b"upgrade", b"websocket"), (b"connection", b"upgrade")]
     return json_response(
         {"error": error.as_dict(), "requestId": request_id}, status_of(error), headers
     )
+
+
+async def _end_socket(socket: WebSocket, error: TidemarkError) -> None:
+    """Say no in the one error shape: over HTTP before the handshake, by a close code after it."""
+    if socket.accepted:
+        status = status_of(error)
+        code = INTERNAL if status == 500 else CLOSE_CODE_BASE + status
+        await socket.close(code, f"{error.code}: {error.message}")
+    else:
+        response = error_response(error, socket.request_id)
+        await socket.refuse(response.status, response.headers, response.body)
 
 
 def _internal(request_id: str) -> TidemarkError:
@@ -238,7 +259,7 @@ def _internal(request_id: str) -> TidemarkError:
 
 def _preflight(allow: bytes) -> Response:
     return Response(
-        204,
+        NO_CONTENT,
         b"",
         headers=[
             (b"access-control-allow-methods", allow),

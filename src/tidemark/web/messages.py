@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeAlias
@@ -20,6 +21,10 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 BODY_TIMEOUT_S = 30.0
 MAX_QUERY_PARAMETERS = 64
+NO_CONTENT = 204
+# How much of a body that was refused is still read, so that its sender gets to see the refusal.
+MAX_DISCARDED_BYTES = 16 * 1024 * 1024
+LINGER_S = 2.0
 
 
 class Disconnected(Exception):
@@ -29,7 +34,7 @@ class Disconnected(Exception):
 class Request:
     """One HTTP request. `path_values` holds what the route's pattern matched."""
 
-    __slots__ = ("_receive", "caller", "headers", "path_values", "request_id", "scope")
+    __slots__ = ("_receive", "_unread", "caller", "headers", "path_values", "request_id", "scope")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
@@ -38,6 +43,7 @@ class Request:
         self.request_id = secrets.token_hex(8)
         self.caller: Caller
         self._receive = receive
+        self._unread = b"transfer-encoding" in self.headers or b"content-length" in self.headers
 
     def header(self, name: bytes) -> str | None:
         value = self.headers.get(name)
@@ -69,6 +75,7 @@ class Request:
                     if size > limit:
                         raise body_too_large(limit)
                     if not message.get("more_body", False):
+                        self._unread = False
                         return b"".join([*chunks, chunk]) if chunks else chunk
                     chunks.append(chunk)
         except TimeoutError:
@@ -79,9 +86,25 @@ class Request:
                 hint="Send the body at once, or in smaller requests.",
             ) from None
 
+    def leaves_too_much(self) -> bool:
+        """Whether more of the body may be coming than is worth reading just to forget it."""
+        length = self.declared_length()
+        return self._unread and (length is None or length > MAX_DISCARDED_BYTES)
+
+    async def discard(self) -> None:
+        """Read and forget what the client still sends, within bounds."""
+        size = 0
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_S):
+                while size < MAX_DISCARDED_BYTES:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect" or not message.get("more_body"):
+                        return
+                    size += len(message.get("body", b""))
+
 
 class Response:
-    """A complete response."""
+    """A complete response. One without a body has no content type either."""
 
     __slots__ = ("body", "headers", "status")
 
@@ -94,16 +117,28 @@ class Response:
     ) -> None:
         self.status = status
         self.body = body
-        self.headers: Headers = [
-            (b"content-type", content_type),
-            (b"content-length", b"%d" % len(body)),
-        ]
+        self.headers: Headers = []
+        if body:
+            self.headers.append((b"content-type", content_type))
+        if status != NO_CONTENT:
+            self.headers.append((b"content-length", b"%d" % len(body)))
         if headers:
             self.headers += headers
 
-    async def send(self, send: Send) -> None:
+    async def send(self, request: Request, send: Send) -> None:
+        """Answer, and hang up on a client that would go on sending what nobody will read.
+
+        The answer is on its way before anything more is read. Closing at once would reset the
+        connection under a client that is still sending, and the answer might be lost with it.
+        """
+        hang_up = request.leaves_too_much()
+        if hang_up:
+            self.headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
-        await send({"type": "http.response.body", "body": self.body})
+        await send({"type": "http.response.body", "body": self.body, "more_body": hang_up})
+        if hang_up:
+            await request.discard()
+            await send({"type": "http.response.body", "body": b""})
 
 
 def json_response(value: object, status: int = 200, headers: Headers | None = None) -> Response:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
-import msgspec
-
-from tidemark.errors import TidemarkError
 from tidemark.web.access import Caller
-from tidemark.web.messages import Disconnected, Receive, Scope, Send
+from tidemark.web.messages import Disconnected, Headers, Receive, Scope, Send
 
 GOING_AWAY = 1001
 INTERNAL = 1011
@@ -23,17 +21,18 @@ class WebSocket:
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.request_id = secrets.token_hex(8)
         self.caller: Caller
         self._receive = receive
         self._send = send
-        self._accepted = False
+        self.accepted = False
 
     async def accept(self) -> None:
         message = await self._receive()
         if message["type"] != "websocket.connect":
             raise Disconnected
         await self._send({"type": "websocket.accept"})
-        self._accepted = True
+        self.accepted = True
 
     async def receive(self) -> str | bytes:
         """The next message; `Disconnected` when the peer is gone."""
@@ -51,21 +50,9 @@ class WebSocket:
         cut = reason.encode()[:MAX_CLOSE_REASON_BYTES].decode("utf-8", "ignore")
         await self._send({"type": "websocket.close", "code": code, "reason": cut})
 
-    async def refuse(self, error: TidemarkError, status: int) -> None:
-        """Say no in the one error shape: over HTTP before the handshake, by a close code after."""
-        if self._accepted:
-            code = INTERNAL if status == 500 else CLOSE_CODE_BASE + status
-            await self.close(code, f"{error.code}: {error.message}")
-            return
-        body = msgspec.json.encode({"error": error.as_dict()})
+    async def refuse(self, status: int, headers: Headers, body: bytes) -> None:
+        """Answer the handshake with a plain HTTP response."""
         await self._send(
-            {
-                "type": "websocket.http.response.start",
-                "status": status,
-                "headers": [
-                    (b"content-type", b"application/json"),
-                    (b"content-length", b"%d" % len(body)),
-                ],
-            }
+            {"type": "websocket.http.response.start", "status": status, "headers": headers}
         )
         await self._send({"type": "websocket.http.response.body", "body": body})

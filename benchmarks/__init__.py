@@ -1,0 +1,1 @@
+"""Numbers, always beside the limit of the machine they were measured on."""

@@ -1,0 +1,5 @@
+"""`python -m tidemark` is `tidemark`."""
+
+from tidemark.cli import main
+
+main()

@@ -1,0 +1,26 @@
+"""The commands. Each module holds those of one subject and is loaded when one of them is used.
+
+program       the list of commands, and how each of them ends
+outcome       exit codes, and errors as people and programs read them
+output        text for people, JSON for programs
+options       options that commands share: which configuration, which server
+
+configuring   init, check
+keys          keygen
+serving       up, serve
+sending       send: with sent_lines, resume, refusals and progress
+importing     import
+tailing       tail
+ledger        migrate, confirm-clock
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """The program `tidemark`."""
+    from tidemark.cli.program import run
+
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,224 @@
+"""`tidemark init` and `tidemark check`: a configuration to begin with, and what one means."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tidemark.cli.options import (
+    CONFIG_NAME,
+    CONFIG_VARIABLE,
+    Configured,
+    callable_url,
+    config_option,
+    configuration,
+    json_option,
+)
+from tidemark.cli.outcome import unreadable
+from tidemark.cli.output import pairs, plural, write_json, write_line, write_lines, write_note
+from tidemark.config import Config, Problem, StreamConfig, advise, json_schema, redact, sample_text
+from tidemark.errors import TidemarkError
+
+_YAML_SUFFIXES = (".yaml", ".yml")
+
+
+@click.command
+@click.argument("path", metavar="[PATH]", type=click.Path(path_type=Path), default=Path("."))
+@click.option("--force", is_flag=True, help="Replace a file that is there already.")
+@json_option
+def init(path: Path, force: bool, as_json: bool) -> None:
+    """Write a commented sample configuration.
+
+    PATH is a directory, which gets a tidemark.yaml, or a file that ends in .yaml or .yml. Without
+    it the file is written here. A file that is there already is left alone.
+    """
+    target = path if path.suffix in _YAML_SUFFIXES and not path.is_dir() else path / CONFIG_NAME
+    _write_file(target, sample_text(), replace=force)
+    option = "" if _is_found_by_itself(target) else f" -c {shlex.quote(str(target))}"
+    steps = [f"tidemark check{option}", f"tidemark up{option} --demo"]
+    if as_json:
+        write_json({"path": str(target), "next": steps})
+        return
+    write_line(f"Wrote {target}, a sample with a stream of usage and a stream of trades.")
+    write_line("Next:")
+    write_lines(
+        pairs([(steps[0], "says what it means"), (steps[1], "starts it with sample traffic")])
+    )
+
+
+@click.command
+@config_option
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of the file, for editors.")
+@json_option
+def check(config_path: Path | None, schema: bool, as_json: bool) -> None:
+    """Say what a configuration means, or what is wrong with it.
+
+    Every problem is listed with its place, what was expected and a hint; the exit code is then 2.
+    Nothing is started, no database is asked.
+    """
+    if schema:
+        import json
+
+        write_line(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+        return
+    configured = configuration(config_path)
+    warnings = [*advise(configured.config), *_access_advice(configured.config)]
+    if as_json:
+        write_json(_document(configured, warnings))
+        return
+    write_line(f"{configured.source} is valid.")
+    write_lines(pairs(_summary(configured.config)))
+    write_lines(_streams(configured.config))
+    for warning in warnings:
+        write_note(f"warning: {warning.path}: {warning.message}", style="yellow")
+        if warning.hint:
+            write_note(f"  hint: {warning.hint}")
+
+
+def ledger_text(config: Config) -> str:
+    """Where the ledger is, without the password to it."""
+    kind, place = _ledger(config)
+    return f"{'SQLite' if kind == 'sqlite' else 'PostgreSQL'}, {place}"
+
+
+def access_text(config: Config) -> str:
+    """Who may call."""
+    if not config.auth.keys:
+        return "open to everyone on this machine, since there are no auth.keys"
+    return f"{plural(len(config.auth.keys), 'API key')}"
+
+
+def _summary(config: Config) -> list[tuple[str, str]]:
+    rows = [("ledger", ledger_text(config))]
+    if config.sequence.url is not None:
+        rows.append(("sequence", redact(config.sequence.url)))
+    address = callable_url(config.http.host, config.http.port)
+    workers = "" if config.http.workers == 1 else f", {config.http.workers} processes"
+    rows.append(("listens", f"{config.http.host}:{config.http.port} ({address}){workers}"))
+    rows.append(("access", access_text(config)))
+    rows += [
+        ("", f"{key.name}: {', '.join(key.scopes)} for {', '.join(key.tenants)}")
+        for key in config.auth.keys
+    ]
+    return rows
+
+
+def _streams(config: Config) -> Iterable[str]:
+    yield f"  {plural(len(config.streams), 'stream')}"
+    for name, stream in config.streams.items():
+        yield f"    {name} ({stream.kind})" + (
+            f": {stream.description}" if stream.description else ""
+        )
+        if stream.identity:
+            yield f"      identity  {', '.join(stream.identity)}"
+        if stream.metrics is not None:
+            yield f"      metrics   {', '.join(stream.metrics)}"
+        if stream.fields:
+            yield f"      {'meta' if stream.kind == 'usage' else 'data':9} {_fields(stream)}"
+
+
+def _fields(stream: StreamConfig) -> str:
+    return ", ".join(
+        f"{name} {'|'.join(field.values) if field.values else field.type}"
+        + ("" if field.required else "?")
+        for name, field in stream.fields.items()
+    )
+
+
+def _document(configured: Configured, warnings: Iterable[Problem]) -> dict[str, Any]:
+    config = configured.config
+    kind, place = _ledger(config)
+    return {
+        "valid": True,
+        "config": configured.as_json,
+        "stateDir": str(config.state_dir),
+        "ledger": {"kind": kind, "location": place},
+        "sequence": None if config.sequence.url is None else redact(config.sequence.url),
+        "http": {
+            "host": config.http.host,
+            "port": config.http.port,
+            "workers": config.http.workers,
+        },
+        "access": {
+            "mode": "keys" if config.auth.keys else "open",
+            "keys": [
+                {"name": key.name, "scopes": key.scopes, "tenants": key.tenants}
+                for key in config.auth.keys
+            ],
+        },
+        "streams": {
+            name: {
+                "kind": stream.kind,
+                "identity": stream.identity,
+                "metrics": stream.metrics,
+                "fields": {
+                    field_name: {
+                        "type": field.type,
+                        "required": field.required,
+                        **({"values": field.values} if field.values else {}),
+                    }
+                    for field_name, field in stream.fields.items()
+                },
+            }
+            for name, stream in config.streams.items()
+        },
+        "warnings": [
+            {"path": warning.path, "message": warning.message, "hint": warning.hint}
+            for warning in warnings
+        ],
+    }
+
+
+def _access_advice(config: Config) -> list[Problem]:
+    if config.auth.keys:
+        return []
+    message = "there are no keys, so everyone on this machine may send and read everything"
+    return [Problem("auth.keys", message, "`tidemark keygen` makes one.")]
+
+
+def _ledger(config: Config) -> tuple[str, str]:
+    if config.ledger.url is None:
+        return "sqlite", str(config.state_dir / "ledger.db")
+    if config.ledger.url.startswith("sqlite:///"):
+        return "sqlite", config.ledger.url.removeprefix("sqlite:///")
+    return "postgresql", redact(config.ledger.url)
+
+
+def _is_found_by_itself(target: Path) -> bool:
+    is_here = target.absolute() == Path(CONFIG_NAME).absolute()
+    return is_here and not os.environ.get(CONFIG_VARIABLE)
+
+
+def _write_file(target: Path, text: str, *, replace: bool) -> None:
+    """Write the whole file or nothing of it."""
+    written = target.with_name(f".{target.name}.{os.getpid()}") if replace else target
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with written.open("x", encoding="utf-8") as file, _removed_if_it_fails(written):
+            file.write(text)
+            file.flush()
+        if replace:
+            written.replace(target)
+    except FileExistsError:
+        raise TidemarkError(
+            f"{target} is there already and was left as it is",
+            hint="Edit it, or replace it with --force.",
+            code="file_exists",
+        ) from None
+    except OSError as error:
+        raise unreadable(target, error, what="written") from error
+
+
+@contextlib.contextmanager
+def _removed_if_it_fails(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        path.unlink()
+        raise

@@ -1,0 +1,168 @@
+"""The program itself: which commands there are, and how each of them ends.
+
+A command's module is imported when the command is used, so that `tidemark --help` is there at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from types import FrameType
+from typing import Final, NamedTuple
+
+import click
+
+from tidemark.cli.outcome import (
+    ExitCode,
+    Terminated,
+    exit_code_of,
+    report,
+    unreadable,
+    usage_error,
+)
+from tidemark.cli.output import survive_any_locale
+from tidemark.errors import TidemarkError
+
+
+class Verb(NamedTuple):
+    """Where a command is, and what it does in a few words."""
+
+    module: str
+    attribute: str
+    summary: str
+
+
+VERBS: Final = {
+    "init": Verb("configuring", "init", "Write a commented sample configuration."),
+    "check": Verb("configuring", "check", "Say what a configuration means, or what is wrong."),
+    "up": Verb("serving", "up", "Run everything in the foreground."),
+    "serve": Verb("serving", "serve", "Run the HTTP API only."),
+    "send": Verb("sending", "send", "Send the events of a file or of stdin."),
+    "import": Verb("importing", "import_", "Give an old history its order in a new ledger."),
+    "tail": Verb("tailing", "tail", "Show events as they are committed."),
+    "keygen": Verb("keys", "keygen", "Make an API key."),
+    "migrate": Verb("ledger", "migrate", "Bring the ledger's schema up to date."),
+    "confirm-clock": Verb("ledger", "confirm_clock", "Say that the clock is right after a leap."),
+}
+
+
+class Program(click.Group):
+    """The commands of the table above, loaded one at a time."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return load_verb(cmd_name) if cmd_name in VERBS else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, verb.summary) for name, verb in VERBS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            raise usage_error(f"there is no command `{args[0]}`", _nearest_verbs(args[0]))
+        return super().resolve_command(ctx, args)
+
+
+def load_verb(name: str) -> click.Command:
+    """The command of this name."""
+    verb = VERBS[name]
+    command = getattr(import_module(f"tidemark.cli.{verb.module}"), verb.attribute)
+    assert isinstance(command, click.Command)
+    return command
+
+
+def _show_version(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    if is_asked and not ctx.resilient_parsing:
+        from tidemark import __version__
+
+        click.echo(f"tidemark {__version__}")
+        ctx.exit()
+
+
+@click.command(
+    cls=Program,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Each command has --help. Options, environment and exit codes: docs/reference/cli.md",
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
+def program() -> None:
+    """Tidemark: every event has one identity, one place in order, one effect."""
+
+
+def run(args: Sequence[str]) -> int:
+    """Run a command line and give its exit code. What can be foreseen leaves no traceback."""
+    survive_any_locale()
+    signal.signal(signal.SIGTERM, _terminate)
+    as_json = "--json" in args
+    try:
+        code = program.main(list(args), prog_name="tidemark", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else ExitCode.OK
+    except click.exceptions.NoArgsIsHelpError as shown:
+        click.echo(shown.format_message(), err=True)
+        return ExitCode.UNUSABLE
+    except click.ClickException as error:
+        report(_from_click(error), as_json=as_json)
+        return ExitCode.UNUSABLE
+    except TidemarkError as error:
+        report(error, as_json=as_json)
+        return exit_code_of(error)
+    except BrokenPipeError:
+        # Whoever read the output has had enough of it.
+        _discard_output()
+        return ExitCode.OK
+    except OSError as error:
+        if error.filename is None:
+            raise
+        report(unreadable(error.filename, error, what="used"), as_json=as_json)
+        return ExitCode.FAILED
+    except (KeyboardInterrupt, click.Abort):
+        return ExitCode.INTERRUPTED
+    except Terminated:
+        return ExitCode.TERMINATED
+
+
+def _terminate(signum: int, frame: FrameType | None) -> None:
+    raise Terminated(ExitCode.TERMINATED)
+
+
+def _from_click(error: click.ClickException) -> TidemarkError:
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "tidemark"
+    return usage_error(_sentence(error.format_message()), f"`{command} --help` tells more.")
+
+
+def _sentence(message: str) -> str:
+    """Click's message in our form: no capital at the beginning, no full stop at the end."""
+    text = message.strip().removesuffix(".")
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text
+
+
+def _nearest_verbs(word: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, VERBS, n=2)
+    if near:
+        return f"Did you mean {' or '.join(f'`{name}`' for name in near)}?"
+    return f"There are {', '.join(VERBS)}."
+
+
+def _discard_output() -> None:
+    """Keep the interpreter from complaining, when it ends, of output that nobody takes."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,306 @@
+"""`tidemark up` and `tidemark serve`: run until Ctrl-C or SIGTERM, then stop cleanly."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import signal
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+import uvloop
+
+from tidemark.app import listen
+from tidemark.app import serve as serve_app
+from tidemark.cli.configuring import access_text, ledger_text
+from tidemark.cli.options import (
+    API_KEY_VARIABLE,
+    DEFAULT_URL,
+    Configured,
+    callable_url,
+    config_option,
+    configuration,
+    json_option,
+)
+from tidemark.cli.outcome import ExitCode, usage_error
+from tidemark.cli.output import pairs, write_json, write_line, write_lines
+from tidemark.clock import SystemClock
+from tidemark.config import Config
+from tidemark.ledger.opening import open_ledger
+from tidemark.ops.demo import DEMO_METRICS, TRADE_FIELDS, TRADES, USAGE, run_demo
+from tidemark.ops.workers import inherited_socket, run_workers
+
+_READY_POLL_S = 0.1
+
+Background = Callable[[str], Coroutine[Any, Any, None]]
+
+host_option = click.option("--host", metavar="ADDRESS", help="Listen there and not on http.host.")
+port_option = click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    metavar="PORT",
+    help="Listen there and not on http.port; 0 takes any that is free.",
+)
+workers_option = click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    metavar="N",
+    help="Serve with so many processes and not with http.workers.",
+)
+
+
+@click.command
+@config_option
+@host_option
+@port_option
+@workers_option
+@click.option("--demo", is_flag=True, help="Also send sample traffic, about 20 events a second.")
+@click.option(
+    "--api-key",
+    envvar=API_KEY_VARIABLE,
+    metavar="KEY",
+    help=f"The key for the sample traffic, where keys are needed. Default: ${API_KEY_VARIABLE}.",
+)
+@json_option
+def up(
+    config_path: Path | None,
+    host: str | None,
+    port: int | None,
+    workers: int | None,
+    demo: bool,
+    api_key: str | None,
+    as_json: bool,
+) -> int:
+    """Run everything in the foreground.
+
+    Prints where to look when it is ready. Ctrl-C or SIGTERM stops it: what was taken is committed
+    first, and the exit code is 0.
+    """
+    configured = _configuration(config_path, host, port, workers)
+    background = [_demo(configured.config, api_key)] if demo else []
+    return _run(configured, (host, port), background, as_json=as_json)
+
+
+@click.command
+@config_option
+@host_option
+@port_option
+@workers_option
+@json_option
+def serve(
+    config_path: Path | None,
+    host: str | None,
+    port: int | None,
+    workers: int | None,
+    as_json: bool,
+) -> int:
+    """Run the HTTP API only.
+
+    The same as `up` for a deployment in which every part is a process of its own. Ctrl-C or SIGTERM
+    stops it: what was taken is committed first, and the exit code is 0.
+    """
+    inherited = inherited_socket()
+    configured = _configuration(config_path, host, port, workers)
+    if inherited is None:
+        return _run(configured, (host, port), [], as_json=as_json)
+    _log_to_stderr()
+    with _stoppable():
+        uvloop.run(serve_app(configured.config, sockets=[inherited]))
+    return ExitCode.OK
+
+
+def _configuration(
+    config_path: Path | None, host: str | None, port: int | None, workers: int | None
+) -> Configured:
+    return configuration(
+        config_path,
+        {
+            "TIDEMARK_HTTP__HOST": host,
+            "TIDEMARK_HTTP__PORT": port,
+            "TIDEMARK_HTTP__WORKERS": workers,
+        },
+    )
+
+
+def _demo(config: Config, api_key: str | None) -> Background:
+    """The sample traffic that this configuration can take."""
+    if config.auth.keys and not api_key:
+        raise usage_error(
+            "the sample traffic needs an API key, since the configuration has auth.keys",
+            f"Give one with the scope ingest: --api-key, or ${API_KEY_VARIABLE}.",
+            "api-key",
+        )
+    kinds = {
+        USAGE: any(
+            stream.kind == "usage"
+            and not stream.fields
+            and (stream.metrics is None or DEMO_METRICS.issubset(stream.metrics))
+            for stream in config.streams.values()
+        ),
+        TRADES: TRADES in config.streams and set(config.streams[TRADES].fields) == TRADE_FIELDS,
+    }
+    streams = [name for name, is_there in kinds.items() if is_there]
+    if not streams:
+        raise usage_error(
+            "the sample traffic goes to the streams of the sample configuration, and there is none",
+            "`tidemark init` writes the sample; or leave --demo out.",
+            "demo",
+        )
+    return partial(run_demo, streams=streams, api_key=api_key)
+
+
+def _run(
+    configured: Configured,
+    given: tuple[str | None, int | None],
+    background: Sequence[Background],
+    *,
+    as_json: bool,
+) -> int:
+    config = configured.config
+    _log_to_stderr()
+
+    def announce(base_url: str) -> None:
+        # Nobody may be listening, and that is no reason to stop.
+        with contextlib.suppress(BrokenPipeError):
+            if as_json:
+                write_json({"event": "ready", "url": base_url, "config": configured.as_json})
+            else:
+                write_lines(_welcome(configured, base_url, is_demo=bool(background)))
+
+    with _stoppable():
+        if config.http.workers == 1:
+            uvloop.run(serve_app(config, on_ready=announce, background=background))
+            code = 0
+        else:
+            code = _run_several(configured, given, announce, background)
+    with contextlib.suppress(BrokenPipeError):
+        write_json({"event": "stopped"}) if as_json else write_line("Tidemark stopped.")
+    return code
+
+
+def _run_several(
+    configured: Configured,
+    given: tuple[str | None, int | None],
+    announce: Callable[[str], None],
+    background: Sequence[Background],
+) -> int:
+    config = configured.config
+    # A fault of the ledger is told once, here, and not again and again by every process.
+    asyncio.run(_try_ledger(config))
+    listener = listen(config.http.host, config.http.port)
+    address = callable_url(*listener.getsockname()[:2])
+    command = [sys.executable, "-m", "tidemark", "serve"]
+    if configured.path is not None:
+        command += ["--config", str(configured.path)]
+    for option, value in zip(("--host", "--port"), given, strict=True):
+        if value is not None:
+            command += [option, str(value)]
+
+    def accompany() -> None:
+        _wait_until_ready(address)
+        announce(address)
+        for work in background:
+            asyncio.run(work(address))
+
+    threading.Thread(target=accompany, daemon=True).start()
+    try:
+        return run_workers(command, listener, config.http.workers)
+    finally:
+        listener.close()
+
+
+async def _try_ledger(config: Config) -> None:
+    ledger = await open_ledger(config, SystemClock())
+    await ledger.close()
+
+
+def _wait_until_ready(base_url: str) -> None:
+    # A proxy for the world outside is none for this machine.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    while True:
+        # An answer that says "not yet" is an error of this library, and an OSError.
+        with contextlib.suppress(OSError), opener.open(f"{base_url}/readyz", timeout=5):
+            return
+        time.sleep(_READY_POLL_S)
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator[None]:
+    """Let SIGINT and SIGTERM end what runs inside without an error, at any moment of it."""
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    with contextlib.suppress(KeyboardInterrupt):
+        yield
+    # What comes now, comes to a program that is leaving anyway.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    # What these say while all is well is said above, in fewer words.
+    for name in ("uvicorn", "uvicorn.error", "tidemark.client"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def _welcome(configured: Configured, base_url: str, *, is_demo: bool) -> list[str]:
+    """Where to look, now that it runs."""
+    from tidemark import __version__
+
+    config = configured.config
+    option = "" if base_url == DEFAULT_URL else f" --url {base_url}"
+    rows = [
+        ("configuration", configured.source),
+        ("ledger", ledger_text(config)),
+        ("access", access_text(config)),
+        ("send events", f"POST {base_url}/v1/events"),
+        ("documentation", f"{base_url}/docs"),
+        ("health", f"{base_url}/readyz"),
+        ("metrics", f"{base_url}/metrics"),
+        ("watch", f"tidemark tail{option}"),
+    ]
+    lines = [f"Tidemark {__version__} is ready on {base_url}", *pairs(rows)]
+    if is_demo:
+        lines.append("Sample traffic is on its way.")
+    example = _example(config, base_url)
+    if example is not None:
+        lines += ["Try:", f"  {example}"]
+    return [*lines, "Ctrl-C stops it."]
+
+
+def _example(config: Config, base_url: str) -> str | None:
+    """A command that sends an event, if this configuration takes a simple one."""
+    for stream in config.streams.values():
+        needs_meta = any(field.required for field in stream.fields.values())
+        if stream.kind == "usage" and not needs_meta:
+            metric = stream.metrics[0] if stream.metrics else "api_calls"
+            event = {
+                "tenantId": "acme",
+                "metric": metric,
+                "customerRef": "c-1",
+                "ts": "2025-01-01T00:00:00Z",
+                "quantity": "3",
+            }
+            body = json.dumps({"events": [event]}).replace("'", "'\\''")
+            key = f' -H "authorization: Bearer ${API_KEY_VARIABLE}"' if config.auth.keys else ""
+            header = "-H 'content-type: application/json'"
+            return f"curl -s {base_url}/v1/events {header}{key} -d '{body}'"
+    return None

@@ -1,0 +1,394 @@
+"""The operations: what can be called, with what, and all that can be answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from tidemark.config.model import SCOPES, Config, Scope
+from tidemark.ingress.media import BodyForm
+from tidemark.ops.admin import DEFAULT_PAGE, LARGEST_PAGE
+from tidemark.ops.openapi.answers import EXAMPLE_RESULTS, refusals
+from tidemark.ops.openapi.events import (
+    EXAMPLE_KEY,
+    EXAMPLE_TENANT,
+    cloud_event_reference,
+    example_cloud_event,
+    example_corrections,
+    example_event,
+    example_usage,
+    reference,
+)
+from tidemark.ops.openapi.values import EXAMPLE_TIME, TIMESTAMP_PATTERN, WITHOUT_NUL, Schema
+from tidemark.ops.parameters import CURSOR_PATTERN, EVENT_PARAMETERS, SEQUENCE_PATTERN
+
+QUERY_CODES: Final = ("invalid_query", "unknown_parameter", "repeated_parameter")
+READ_CODES: Final = (*QUERY_CODES, "invalid_parameter", "ledger_unavailable", "storage_refused")
+INGEST_CODES: Final = (
+    *QUERY_CODES,
+    "malformed_json",
+    "not_utf8",
+    "invalid_body",
+    "no_events",
+    "too_deep",
+    "body_timeout",
+    "body_too_large",
+    "too_many_events",
+    "unsupported_media_type",
+    "unsupported_content_encoding",
+    "cloudevents_binary_mode",
+    "queue_full",
+    "ledger_unavailable",
+    "clock_leap",
+    "storage_refused",
+)
+
+_WHAT_A_PARAMETER_ASKS: Final = {
+    "tenantId": "Events of this tenant.",
+    "stream": "Events of this stream.",
+    "causalityKey": "All events of one run, across streams.",
+    "metric": "Usage of this metric.",
+    "customerRef": "Usage by this customer.",
+    "sequenceFrom": "From this `ingressSequence` on.",
+    "sequenceTo": "Up to, but without, this `ingressSequence`.",
+    "receivedFrom": "Received at this time or later.",
+    "receivedTo": "Received before this time.",
+    "occurredFrom": "Happened at this time or later.",
+    "occurredTo": "Happened before this time.",
+    "code": "Refused with this code.",
+    "idempotencyKey": "With this key.",
+    "after": "Begin after this `ingressSequence`; left out, with what comes from now on.",
+}
+_PARAMETER_EXAMPLES: Final = {
+    "tenantId": EXAMPLE_TENANT,
+    "stream": "usage",
+    "sequenceFrom": "1",
+    "receivedFrom": EXAMPLE_TIME,
+    "occurredFrom": EXAMPLE_TIME,
+}
+
+
+class Operations:
+    """Describes the operations of a server with this configuration."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._has_keys = bool(config.auth.keys)
+
+    def paths(self) -> dict[str, Schema]:
+        """Every path with its operations."""
+        return {
+            "/v1/events": {"post": self._post_events()},
+            "/admin/events": {"get": self._list_events()},
+            "/admin/events/{tenantId}/{key}": {"get": self._get_event()},
+            "/admin/rejects": {"get": self._list_rejects()},
+            "/admin/clock/confirm": {"post": self._confirm_clock()},
+            "/healthz": {"get": self._healthz()},
+            "/readyz": {"get": self._readyz()},
+            "/metrics": {"get": self._metrics()},
+            "/openapi.json": {"get": self._openapi()},
+            "/docs": {"get": self._docs()},
+            "/": {"get": self._root()},
+        }
+
+    def websockets(self) -> dict[str, Schema]:
+        """Websockets, for which OpenAPI has no words of its own."""
+        return {
+            "/admin/events/tail": {
+                "summary": "Follow events as they are committed",
+                "description": "Sends every event in order as it is committed, from any sequence "
+                "on. Each message is a JSON text: `{\"type\": \"event\", \"event\": {...}}` with "
+                "an event as `GET /admin/events` shows it, or `{\"type\": \"progress\", "
+                "\"ingressSequence\": \"41\"}`, which says that everything up to there was sent "
+                "(after each commit, and every 10 s).\n\nTo resume, open it with `after` set to "
+                "the last sequence that was seen. When the server stops, it closes with 1001; "
+                "when the ledger is away, with 4503. A handshake that is refused is answered "
+                "with the one error shape.",
+                "x-scopes": ["read"],
+                "parameters": self._query(*EVENT_PARAMETERS, "after"),
+            }
+        }  # fmt: skip
+
+    def _post_events(self) -> Schema:
+        http = self._config.http
+        return self._operation(
+            "sendEvents",
+            "Events",
+            "Send events",
+            "Takes usage events, stream events and control events, in any mixture, or "
+            "CloudEvents. The answer comes when what it says is durable.\n\n"
+            "**One bad event never fails its neighbours.** The request is answered with 200 and "
+            "one result for each event, in order: `accepted`, `duplicate` (with the place of the "
+            "original), `conflict` (same key, other content) or `rejected` (with the reason). "
+            "All accepted events of a request are committed together, in request order.\n\n"
+            "Sending the same request again is always safe. "
+            f"At most {http.max_events} events and {http.max_body_bytes} bytes a request.",
+            {
+                "description": "One result for each event.",
+                "content": _json("IngestAnswer", example=EXAMPLE_RESULTS),
+            },
+            INGEST_CODES,
+            scopes=("ingest", "control"),
+            requestBody={"required": True, "content": self._event_bodies()},
+        )
+
+    def _event_bodies(self) -> Schema:
+        streams = self._config.streams
+        usage = next((s for s in streams.values() if s.kind == "usage"), None)
+        others = {name: s for name, s in streams.items() if s.kind != "usage"}
+        plain: dict[str, Schema] = {}
+        if usage is not None:
+            plain["usage"] = _example("Usage", {"events": [example_usage(usage)]})
+        for name, stream in others.items():
+            plain[name] = _example(
+                stream.description or name, {"events": [example_event(name, stream)]}
+            )
+        if usage is not None:
+            corrections = {"events": example_corrections(usage)}
+            plain["corrections"] = _example("An event and its corrections", corrections)
+        structured = {
+            name: _example(f"An event of {name}", example_cloud_event(name, stream))
+            for name, stream in streams.items()
+        }
+        batch = [example_cloud_event(name, stream) for name, stream in streams.items()]
+        one = cloud_event_reference(self._config)
+        contents: dict[BodyForm, Schema] = {
+            BodyForm.EVENTS: {"schema": reference("EventsRequest"), "examples": plain},
+            BodyForm.CLOUDEVENT: {"schema": one, "examples": structured},
+            BodyForm.CLOUDEVENT_BATCH: {
+                "schema": {"type": "array", "minItems": 1, "items": one},
+                "examples": {"batch": _example("A batch", batch)} if batch else {},
+            },
+        }
+        for content in contents.values():
+            if not content["examples"]:
+                del content["examples"]
+        return {form.value: content for form, content in contents.items()}
+
+    def _list_events(self) -> Schema:
+        return self._operation(
+            "listEvents",
+            "Admin",
+            "List events",
+            "Events in the order in which they were committed, filtered. Ranges include their "
+            "start and exclude their end. With a key that is for some tenants, only theirs.",
+            {"description": "A page of events.", "content": _json("EventPage")},
+            (*READ_CODES, "unknown_cursor"),
+            scopes=("read",),
+            parameters=[*self._query(*EVENT_PARAMETERS), *_paging()],
+        )
+
+    def _get_event(self) -> Schema:
+        return self._operation(
+            "getEvent",
+            "Admin",
+            "Find one event by its key",
+            "The event that a tenant's `idempotencyKey` stands for, as it was answered by "
+            "`POST /v1/events`. In the path both are percent-encoded.",
+            {"description": "The event.", "content": _json("StoredEvent")},
+            ("not_found", "invalid_path", "ledger_unavailable", "storage_refused", *QUERY_CODES),
+            scopes=("read",),
+            parameters=[
+                _path_parameter("tenantId", "The tenant.", EXAMPLE_TENANT),
+                _path_parameter("key", "The event's `idempotencyKey`.", EXAMPLE_KEY),
+            ],
+        )
+
+    def _list_rejects(self) -> Schema:
+        return self._operation(
+            "listRejects",
+            "Admin",
+            "List refused events",
+            "Why was this not stored? The last "
+            f"{self._config.ingest.reject_log_size} rejects and conflicts, the newest first.",
+            {"description": "A page of refused events.", "content": _json("RejectPage")},
+            (*READ_CODES, "unknown_cursor"),
+            scopes=("read",),
+            parameters=[*self._query("tenantId", "code", "idempotencyKey"), *_paging()],
+        )
+
+    def _confirm_clock(self) -> Schema:
+        return self._operation(
+            "confirmClock",
+            "Admin",
+            "Confirm that the clock is right",
+            "After a leap of the clock ingest is held, because order can never be taken back. "
+            "This says that the time is right as it is now. Otherwise it changes nothing.",
+            {"description": "Confirmed.", "content": _json("ClockConfirmed")},
+            ("ledger_unavailable", "storage_refused", *QUERY_CODES),
+            scopes=("admin",),
+        )
+
+    def _healthz(self) -> Schema:
+        return self._operation(
+            "isAlive",
+            "Health",
+            "Is the process alive?",
+            "Says nothing about the ledger.",
+            {"description": "Yes.", "content": _json("Health")},
+        )
+
+    def _readyz(self) -> Schema:
+        operation = self._operation(
+            "isReady",
+            "Health",
+            "Can events be taken?",
+            "Looks at the ledger, the clock and the sequence database, if there is one.",
+            {"description": "Yes, perhaps degraded.", "content": _json("Readiness")},
+        )
+        operation["responses"]["503"] = {
+            "description": "No: a part is unavailable, and its `reason` says why.",
+            "content": _json("Readiness"),
+        }
+        return operation
+
+    def _metrics(self) -> Schema:
+        return self._operation(
+            "getMetrics",
+            "Health",
+            "Metrics",
+            "In the text format of Prometheus.",
+            {"description": "All metrics.", "content": {"text/plain": {"schema": _TEXT}}},
+        )
+
+    def _openapi(self) -> Schema:
+        return self._operation(
+            "getOpenapi",
+            "About",
+            "This description",
+            "OpenAPI 3.1, with the streams of the running configuration.",
+            {
+                "description": "The document.",
+                "content": {"application/json": {"schema": {"type": "object"}}},
+            },
+        )
+
+    def _docs(self) -> Schema:
+        return self._operation(
+            "getDocs",
+            "About",
+            "This description, for people",
+            "One page that needs nothing from elsewhere.",
+            {"description": "The page.", "content": {"text/html": {"schema": _TEXT}}},
+        )
+
+    def _root(self) -> Schema:
+        return self._operation(
+            "getRoot",
+            "About",
+            "To the description",
+            "",
+            {"description": "To `/docs`.", "headers": {"Location": {"schema": _TEXT}}},
+            status=307,
+        )
+
+    def _operation(
+        self,
+        operation_id: str,
+        tag: str,
+        summary: str,
+        description: str,
+        success: Schema,
+        codes: Sequence[str] = (),
+        *,
+        status: int = 200,
+        scopes: Sequence[Scope] = (),
+        **more: Any,
+    ) -> Schema:
+        can_happen = [*codes, "foreign_origin", "internal_error"]
+        if not self._has_keys:
+            can_happen.append("foreign_host")
+        elif scopes:
+            can_happen += ["unauthorized", "forbidden"]
+            needed = " or ".join(f"`{scope}`" for scope in scopes)
+            description += f"\n\nNeeds a key with the scope {needed}."
+        operation: Schema = {
+            "operationId": operation_id,
+            "tags": [tag],
+            "summary": summary,
+            "description": description.strip(),
+            **more,
+            "responses": {str(status): success, **refusals(can_happen)},
+        }
+        if self._has_keys:
+            operation["security"] = [{"key": []}] if scopes else []
+        return operation
+
+    def _query(self, *names: str) -> list[Schema]:
+        return [self._query_parameter(name) for name in names]
+
+    def _query_parameter(self, name: str) -> Schema:
+        if name.startswith("sequence") or name == "after":
+            schema: Schema = {"type": "string", "pattern": SEQUENCE_PATTERN}
+        elif name.endswith(("From", "To")):
+            schema = {"type": "string", "pattern": TIMESTAMP_PATTERN}
+        else:
+            schema = {"type": "string", "pattern": WITHOUT_NUL}
+        parameter = {
+            "name": name,
+            "in": "query",
+            "description": _WHAT_A_PARAMETER_ASKS[name],
+            "schema": schema,
+        }
+        if name in _PARAMETER_EXAMPLES:
+            parameter["example"] = _PARAMETER_EXAMPLES[name]
+        return parameter
+
+
+_TEXT: Final[Schema] = {"type": "string"}
+
+
+def security_schemes() -> Schema:
+    """How a caller names its key."""
+    scopes = " ".join(f"`{scope}`: {meaning}" for scope, meaning in SCOPES.items())
+    return {
+        "key": {
+            "type": "http",
+            "scheme": "bearer",
+            "description": f"An API key of `auth.keys`. It has scopes and tenants. {scopes}",
+        }
+    }
+
+
+def _json(name: str, *, example: object = None) -> Schema:
+    content: Schema = {"schema": reference(name)}
+    if example is not None:
+        content["example"] = example
+    return {"application/json": content}
+
+
+def _example(summary: str, value: object) -> Schema:
+    return {"summary": summary, "value": value}
+
+
+def _path_parameter(name: str, text: str, example: str) -> Schema:
+    return {
+        "name": name,
+        "in": "path",
+        "required": True,
+        "description": text,
+        "schema": {"type": "string", "minLength": 1, "pattern": "^[^\\u0000]+$"},
+        "example": example,
+    }
+
+
+def _paging() -> list[Schema]:
+    return [
+        {
+            "name": "limit",
+            "in": "query",
+            "description": "The most entries on one page.",
+            "schema": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": LARGEST_PAGE,
+                "default": DEFAULT_PAGE,
+            },
+        },
+        {
+            "name": "cursor",
+            "in": "query",
+            "description": "The `nextCursor` of the page before, with the same filters.",
+            "schema": {"type": "string", "pattern": CURSOR_PATTERN},
+        },
+    ]

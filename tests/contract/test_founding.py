@@ -1,0 +1,116 @@
+"""What a ledger is from the start: its name, its salt, its schema."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.contract.events import ManualClock, draft, drafts
+from tests.contract.stores import LedgerHome, all_commits, all_events, append
+from tests.contract.workers import Worker
+from tidemark.errors import LedgerUnavailable, SaltMismatch, SchemaMismatch
+from tidemark.ledger.migrations import migrations
+
+PROCESSES = 4
+
+
+async def test_a_ledger_keeps_its_name_its_salt_and_its_place(
+    home: LedgerHome, clock: ManualClock
+) -> None:
+    first = await home.open(clock)
+    await append(first, *drafts("a", "b"))
+    name, salt = first.ledger_id, first.salt
+    head, events, commits = await first.head(), await all_events(first), await all_commits(first)
+    again = await home.reopen(clock)
+    assert (again.ledger_id, again.salt) == (name, salt)
+    assert await again.head() == head
+    assert await all_events(again) == events
+    assert await all_commits(again) == commits
+    [outcome] = await append(again, draft("c"))
+    assert outcome.ingress_sequence == 3
+
+
+async def test_a_ledger_without_a_configured_salt_gets_a_long_random_one(
+    home: LedgerHome,
+) -> None:
+    assert len((await home.open()).salt) >= 32
+
+
+async def test_a_ledger_keeps_the_salt_that_it_was_made_with(home: LedgerHome) -> None:
+    await home.open(salt="pepper")
+    assert (await home.reopen(salt="pepper")).salt == "pepper"
+    assert (await home.reopen()).salt == "pepper"
+
+
+async def test_another_salt_is_refused_and_changes_nothing(home: LedgerHome) -> None:
+    name = (await home.open(salt="pepper")).ledger_id
+    with pytest.raises(SaltMismatch) as caught:
+        await home.reopen(salt="paprika")
+    assert caught.value.code == "salt_mismatch"
+    assert caught.value.field == "ledger.salt"
+    assert "pepper" not in str(caught.value) + caught.value.hint
+    again = await home.open(salt="pepper")
+    assert again.ledger_id == name
+
+
+async def test_two_ledgers_have_two_names(
+    sqlite_home: LedgerHome, postgres_home: LedgerHome
+) -> None:
+    one, other = await sqlite_home.open(), await postgres_home.open()
+    assert one.ledger_id != other.ledger_id
+    assert one.salt != other.salt
+
+
+async def test_a_schema_newer_than_the_code_is_refused(home: LedgerHome) -> None:
+    await append(await home.open(), draft("a"))
+    await home.sql("INSERT INTO schema_migrations VALUES (9000, '9000_tomorrow.sql')")
+    with pytest.raises(SchemaMismatch) as caught:
+        await home.reopen()
+    assert caught.value.code == "schema_mismatch"
+    assert "9000" in caught.value.message
+    with pytest.raises(SchemaMismatch):
+        await home.migrate()
+    await home.sql("DELETE FROM schema_migrations WHERE version = 9000")
+    assert len(await all_events(await home.open())) == 1
+
+
+async def test_a_dry_run_says_what_is_pending_and_changes_nothing(home: LedgerHome) -> None:
+    wanted = [migration.name for migration in migrations(home.kind)]
+    assert [migration.name for migration in await home.migrate(dry_run=True)] == wanted
+    assert [migration.name for migration in await home.migrate(dry_run=True)] == wanted
+    assert [migration.name for migration in await home.migrate()] == wanted
+    assert await home.migrate(dry_run=True) == []
+    assert await home.migrate() == []
+
+
+async def test_processes_that_start_at_once_migrate_once_and_found_one_ledger(
+    home: LedgerHome,
+) -> None:
+    started = await asyncio.gather(
+        *(Worker.start("tests.contract.opener", home.url) for _ in range(PROCESSES))
+    )
+    said = await asyncio.gather(*(worker.finish() for worker in started))
+    assert len({(answer["ledger_id"], answer["salt"]) for answer in said}) == 1
+    assert sorted(sequence for answer in said for sequence in answer["sequences"]) == list(
+        range(1, PROCESSES + 1)
+    )
+    rows = await home.sql("SELECT version FROM schema_migrations ORDER BY version")
+    assert [version for (version,) in rows] == [m.version for m in migrations(home.kind)]
+
+
+async def test_a_place_where_no_ledger_can_be_is_a_clear_error(home: LedgerHome) -> None:
+    if home.kind == "sqlite":
+        home.place.mkdir()
+    else:
+        home.url = home.url.rpartition("/")[0] + "/there_is_no_such_database"
+    with pytest.raises(LedgerUnavailable) as caught:
+        await home.open()
+    assert caught.value.hint
+
+
+async def test_a_file_that_is_no_database_is_a_clear_error(home: LedgerHome) -> None:
+    if home.kind == "sqlite":
+        home.place.write_bytes(b"this is a letter, not a ledger\n" * 200)
+        with pytest.raises(LedgerUnavailable, match="not a database"):
+            await home.open()
