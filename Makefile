@@ -53,6 +53,10 @@ imports: setup ## Check that the flow is one-way
 lock: setup ## Pin the dependencies anew (ARGS=--upgrade takes the newest)
 	@scripts/lock $(ARGS)
 
+.PHONY: reference
+reference: setup ## Write the pages of docs/reference that are made from the code
+	@$(BIN)/python -m tidemark.config.reference docs/reference
+
 .PHONY: torture
 torture: setup postgres ## Kill Tidemark at N random moments chosen by SEED
 	@exec $(BIN)/python -m tests.crash.torture --seed $(SEED) --count $(N) $(ARGS)

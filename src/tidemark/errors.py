@@ -2,6 +2,7 @@
 
     TidemarkError
     ├── ConfigError            config_invalid          the configuration cannot be used
+    │   └── InvalidConfig      (in config)             … with every problem of the file
     ├── RequestError           (code per case)         a whole request is refused with a 4xx
     │   ├── AccessDenied       unauthorized|forbidden
     │   └── NotFound           not_found
@@ -15,6 +16,7 @@
     │   ├── SchemaMismatch     schema_mismatch         the store's schema is not this version's
     │   └── ImportRefused      import_refused          a history cannot be imported as it is
     └── ClientError            (code per case)         the client library cannot deliver
+        └── DeliveryFailed     (in client)             … with the events that were not delivered
 
 Each has a stable `code`, a `message` that says what happened, a `hint` that says what to do and,
 where one is at fault, a `field`. All of them pickle, because Spark workers send them home.

@@ -73,7 +73,8 @@ class Wire:
         assert task is not None
         self._carriers.add(task)
         try:
-            with contextlib.suppress(OSError):
+            # Cancelled when the wire is taken down; a stream's handler must not say so.
+            with contextlib.suppress(OSError, asyncio.CancelledError):
                 far_in, far_out = await asyncio.open_connection("127.0.0.1", self._there.port)
                 self._open.append((near_out, far_out))
                 await asyncio.gather(self._pump(near_in, far_out), self._pump(far_in, near_out))

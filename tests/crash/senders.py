@@ -104,7 +104,8 @@ class Publishers:
 
     Each has one of the `urls`; with `roaming` it goes on to the next when it gets no answer.
     `acknowledgements` grows as answers come in, `refusals` counts what was said instead, by status
-    and code, and `disconnections` counts attempts that got no answer at all.
+    and code (`last_refusal` is the last error in full), and `disconnections` counts attempts that
+    got no answer at all.
     """
 
     def __init__(
@@ -126,6 +127,7 @@ class Publishers:
         self._session: aiohttp.ClientSession
         self.acknowledgements: list[Acknowledgement] = []
         self.refusals: Counter[tuple[int, str]] = Counter()
+        self.last_refusal: dict[str, str] = {}
         self.disconnections: Counter[str] = Counter()
         self.answered_requests = 0
 
@@ -165,9 +167,9 @@ class Publishers:
         self._winding_down = True
         await self.finished(timeout_s)
 
-    async def ask_again(self) -> None:
-        """Send every request once more, after all have been answered."""
-        self._begin(iter(requests) for requests in self._begun)
+    async def ask_again(self, *, every: int = 1) -> None:
+        """Send every request once more, or every tenth, after all have been answered."""
+        self._begin(iter(requests[::every]) for requests in self._begun)
         await self.finished()
 
     async def answers(self, count: int, timeout_s: float = ANSWERED_WITHIN_S) -> None:
@@ -227,10 +229,12 @@ class Publishers:
         if status == 200:
             self._note(request, json.loads(body))
             return True
-        code = json.loads(body)["error"]["code"]
+        refusal = json.loads(body)["error"]
+        code = refusal["code"]
         if (status, code) not in RETRYABLE or "Retry-After" not in headers:
             raise Unexpected(f"{status} {dict(headers)} {body.decode(errors='replace')}")
         self.refusals[status, code] += 1
+        self.last_refusal = refusal
         return False
 
     def _note(self, request: Request, answer: Any) -> None:

@@ -16,6 +16,7 @@ from tests.crash.audit import assert_complete, assert_sound, faults
 from tests.crash.conftest import MakeServer
 from tests.crash.reading import SQLITE_SCHEME, read_history
 from tests.crash.senders import Publishers, traffic
+from tests.crash.test_import_crash import IMPORT_POINTS
 from tests.crash.variants import LAZY_COMMITS
 from tests.services.tidemark_server import TidemarkServer
 from tidemark.crash import POINTS
@@ -30,7 +31,7 @@ SERVER_POINTS: Final = {
     "ingress.before_response": 9,
 }
 MIGRATION_POINTS: Final = ("migrate.before_commit",)
-IMPORT_POINTS: Final = ("import.before_commit", "import.after_commit")
+
 # While these are passed, the sequencer's lock is held.
 UNDER_THE_LOCK: Final = ("ledger.locked", "ledger.events_written", "ledger.before_commit")
 

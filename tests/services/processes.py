@@ -26,6 +26,17 @@ def is_running(pid: int) -> bool:
     return entry is not None and entry[1] not in ("Z", "X")
 
 
+def resident_bytes(pid: int) -> int:
+    """How much memory a process has."""
+    statm = PROC / str(pid) / "statm"
+    if statm.exists():
+        return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    said = subprocess.run(
+        ["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True, check=True
+    )
+    return int(said.stdout) * 1024
+
+
 def _table() -> dict[int, tuple[int, str]]:
     """Process → (parent, state)."""
     if (PROC / "self" / "stat").exists():

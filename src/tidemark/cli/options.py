@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -28,6 +28,13 @@ DEFAULT_URL = "http://127.0.0.1:8787"
 NO_SETTINGS = frozenset(
     {CONFIG_VARIABLE, URL_VARIABLE, API_KEY_VARIABLE, "TIDEMARK_CRASH_AT", "TIDEMARK_WORKER"}
 )
+
+# Options that stand for a setting, and the variable of the setting.
+SETTING_OPTIONS = {
+    "--host": "TIDEMARK_HTTP__HOST",
+    "--port": "TIDEMARK_HTTP__PORT",
+    "--workers": "TIDEMARK_HTTP__WORKERS",
+}
 
 # Where to call a server that listens on every address of its machine.
 _CALLABLE_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -82,22 +89,36 @@ class Configured:
         return None if self.path is None else str(self.path)
 
 
-def configuration(path: Path | None, overrides: Mapping[str, object] | None = None) -> Configured:
+def configuration(path: Path | None, options: Mapping[str, object] | None = None) -> Configured:
     """The configuration to use. Raises `ConfigError` if it is faulty or there is none.
 
-    `overrides` are settings that were given as options, by the name of their variable; those that
-    are None were not given. They are checked with all the rest.
+    `options` are those of `SETTING_OPTIONS`; None means that one was not given. They win over the
+    file and the environment, and are checked with them.
     """
     found = _find(path)
-    given = {name: str(value) for name, value in (overrides or {}).items() if value is not None}
-    if found is None and not given and not _environment_has_settings():
+    given = {
+        SETTING_OPTIONS[option]: str(value)
+        for option, value in (options or {}).items()
+        if value is not None
+    }
+    if found is None and not _environment_has_settings():
         raise usage_error(
             f"there is no configuration: no --config, no ${CONFIG_VARIABLE}, no ./{CONFIG_NAME}",
             "`tidemark init` writes one here.",
         )
-    from tidemark.config import load_config
+    from tidemark.config import InvalidConfig, load_config
 
-    return Configured(load_config(found, {**os.environ, **given}), found)
+    try:
+        return Configured(load_config(found, {**os.environ, **given}), found)
+    except InvalidConfig as error:
+        names = {variable: option for option, variable in SETTING_OPTIONS.items()}
+        raise InvalidConfig(
+            error.source,
+            [
+                replace(problem, where=names[problem.where]) if problem.where in given else problem
+                for problem in error.problems
+            ],
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ server may hold anything, so what could drive a terminal is shown and not sent t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -46,8 +47,7 @@ def write_note(text: str, *, style: str | None = None) -> None:
 
 def write_json(document: Mapping[str, Any]) -> None:
     """A result for programs, on a line of its own."""
-    sys.stdout.write(compact_json(document) + "\n")
-    sys.stdout.flush()
+    put(compact_json(document), sys.stdout)
 
 
 def compact_json(document: object) -> str:
@@ -88,9 +88,26 @@ def survive_any_locale() -> None:
             reconfigure(errors="backslashreplace")
 
 
+def put(line: str, stream: IO[str]) -> bool:
+    """Write a line as it is, at once. False when nobody takes it, as behind `| head`.
+
+    What is written from then on goes nowhere: what a command does matters more than who listens.
+    """
+    try:
+        stream.write(line + "\n")
+        stream.flush()
+    except BrokenPipeError:
+        discard(stream)
+        return False
+    return True
+
+
+def discard(stream: IO[str]) -> None:
+    """Let what is written there go nowhere, also what is still buffered."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 def _write(text: str, style: str | None, stream: IO[str]) -> None:
     shown = printable(text)
-    if style is not None and has_colour(stream):
-        shown = click.style(shown, fg=style)
-    stream.write(shown + "\n")
-    stream.flush()
+    put(click.style(shown, fg=style) if style and has_colour(stream) else shown, stream)

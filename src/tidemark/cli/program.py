@@ -5,8 +5,6 @@ A command's module is imported when the command is used, so that `tidemark --hel
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -21,10 +19,9 @@ from tidemark.cli.outcome import (
     Terminated,
     exit_code_of,
     report,
-    unreadable,
     usage_error,
 )
-from tidemark.cli.output import survive_any_locale
+from tidemark.cli.output import discard, survive_any_locale, write_note
 from tidemark.errors import TidemarkError
 
 
@@ -110,26 +107,19 @@ def run(args: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, _terminate)
     as_json = "--json" in args
     try:
-        code = program.main(list(args), prog_name="tidemark", standalone_mode=False)
-        sys.stdout.flush()
+        code = program.main(list(args) or ["--help"], "tidemark", standalone_mode=False)
         return code if isinstance(code, int) else ExitCode.OK
-    except click.exceptions.NoArgsIsHelpError as shown:
-        click.echo(shown.format_message(), err=True)
-        return ExitCode.UNUSABLE
     except click.ClickException as error:
         report(_from_click(error), as_json=as_json)
         return ExitCode.UNUSABLE
     except TidemarkError as error:
         report(error, as_json=as_json)
         return exit_code_of(error)
-    except BrokenPipeError:
-        # Whoever read the output has had enough of it.
-        _discard_output()
-        return ExitCode.OK
     except OSError as error:
-        if error.filename is None:
-            raise
-        report(unreadable(error.filename, error, what="used"), as_json=as_json)
+        # A full disk behind stdout is no place to tell of it.
+        discard(sys.stdout)
+        where = f"{error.filename}: " if error.filename else ""
+        write_note(f"error: {where}{error.strerror or error}", style="red")
         return ExitCode.FAILED
     except (KeyboardInterrupt, click.Abort):
         return ExitCode.INTERRUPTED
@@ -160,9 +150,3 @@ def _nearest_verbs(word: str) -> str:
     if near:
         return f"Did you mean {' or '.join(f'`{name}`' for name in near)}?"
     return f"There are {', '.join(VERBS)}."
-
-
-def _discard_output() -> None:
-    """Keep the interpreter from complaining, when it ends, of output that nobody takes."""
-    with contextlib.suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

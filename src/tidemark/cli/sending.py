@@ -316,14 +316,15 @@ def _conclude(
             f"{plural(sending.stamped, 'usage event')} had no ts and got the time of sending: sent "
             "again, they would be new events. With --resume they are not."
         )
-    rate = sending.events * MICROS_PER_SECOND // max(1, sending.took_us)
-    seconds = sending.took_us / MICROS_PER_SECOND
-    write_line(
-        f"{plural(sending.events, 'event')} in {seconds:.1f} s ({rate:,}/s): {sending.text()}."
-    )
+    if sending.events or sending.is_complete:
+        rate = sending.events * MICROS_PER_SECOND // max(1, sending.took_us)
+        seconds = sending.took_us / MICROS_PER_SECOND
+        write_line(
+            f"{plural(sending.events, 'event')} in {seconds:.1f} s ({rate:,}/s): {sending.text()}."
+        )
     if sending.error is not None:
         report(sending.error, as_json=False)
-    if not sending.is_complete:
+    if sending.line and not sending.is_complete:
         write_note(_how_to_go_on(sending))
     return sending.exit_code
 

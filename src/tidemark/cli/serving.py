@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -86,9 +86,10 @@ def up(
     Prints where to look when it is ready. Ctrl-C or SIGTERM stops it: what was taken is committed
     first, and the exit code is 0.
     """
-    configured = _configuration(config_path, host, port, workers)
+    options = {"--host": host, "--port": port, "--workers": workers}
+    configured = configuration(config_path, options)
     background = [_demo(configured.config, api_key)] if demo else []
-    return _run(configured, (host, port), background, as_json=as_json)
+    return _run(configured, options, background, as_json=as_json)
 
 
 @click.command
@@ -109,27 +110,15 @@ def serve(
     The same as `up` for a deployment in which every part is a process of its own. Ctrl-C or SIGTERM
     stops it: what was taken is committed first, and the exit code is 0.
     """
+    options = {"--host": host, "--port": port, "--workers": workers}
+    configured = configuration(config_path, options)
     inherited = inherited_socket()
-    configured = _configuration(config_path, host, port, workers)
     if inherited is None:
-        return _run(configured, (host, port), [], as_json=as_json)
+        return _run(configured, options, [], as_json=as_json)
     _log_to_stderr()
     with _stoppable():
         uvloop.run(serve_app(configured.config, sockets=[inherited]))
     return ExitCode.OK
-
-
-def _configuration(
-    config_path: Path | None, host: str | None, port: int | None, workers: int | None
-) -> Configured:
-    return configuration(
-        config_path,
-        {
-            "TIDEMARK_HTTP__HOST": host,
-            "TIDEMARK_HTTP__PORT": port,
-            "TIDEMARK_HTTP__WORKERS": workers,
-        },
-    )
 
 
 def _demo(config: Config, api_key: str | None) -> Background:
@@ -161,7 +150,7 @@ def _demo(config: Config, api_key: str | None) -> Background:
 
 def _run(
     configured: Configured,
-    given: tuple[str | None, int | None],
+    options: Mapping[str, object],
     background: Sequence[Background],
     *,
     as_json: bool,
@@ -170,27 +159,27 @@ def _run(
     _log_to_stderr()
 
     def announce(base_url: str) -> None:
-        # Nobody may be listening, and that is no reason to stop.
-        with contextlib.suppress(BrokenPipeError):
-            if as_json:
-                write_json({"event": "ready", "url": base_url, "config": configured.as_json})
-            else:
-                write_lines(_welcome(configured, base_url, is_demo=bool(background)))
+        if as_json:
+            write_json({"event": "ready", "url": base_url, "config": configured.as_json})
+        else:
+            write_lines(_welcome(configured, base_url, is_demo=bool(background)))
 
     with _stoppable():
         if config.http.workers == 1:
             uvloop.run(serve_app(config, on_ready=announce, background=background))
             code = 0
         else:
-            code = _run_several(configured, given, announce, background)
-    with contextlib.suppress(BrokenPipeError):
-        write_json({"event": "stopped"}) if as_json else write_line("Tidemark stopped.")
+            code = _run_several(configured, options, announce, background)
+    if as_json:
+        write_json({"event": "stopped"})
+    else:
+        write_line("Tidemark stopped.")
     return code
 
 
 def _run_several(
     configured: Configured,
-    given: tuple[str | None, int | None],
+    options: Mapping[str, object],
     announce: Callable[[str], None],
     background: Sequence[Background],
 ) -> int:
@@ -202,7 +191,7 @@ def _run_several(
     command = [sys.executable, "-m", "tidemark", "serve"]
     if configured.path is not None:
         command += ["--config", str(configured.path)]
-    for option, value in zip(("--host", "--port"), given, strict=True):
+    for option, value in options.items():
         if value is not None:
             command += [option, str(value)]
 

@@ -15,7 +15,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from tidemark.cli.options import Server, json_option, server, server_options
 from tidemark.cli.outcome import ExitCode, usage_error
-from tidemark.cli.output import has_colour, one_line, write_note
+from tidemark.cli.output import has_colour, one_line, put, write_note
 from tidemark.errors import ClientError, TidemarkError
 
 _PATH: Final = "/admin/events/tail"
@@ -166,8 +166,6 @@ class _Tail:
                     raise final from None
                 reason = str(closed)
             except (InvalidHandshake, OSError, EOFError) as failed:
-                if isinstance(failed, BrokenPipeError) and was_connected:
-                    raise
                 if not was_connected:
                     raise _unreachable(self._server.url, failed) from failed
                 reason = str(failed)
@@ -197,7 +195,7 @@ class _Tail:
             raise usage_error(str(error), field="url") from None
 
     def _show_all(self, connection: ClientConnection) -> bool:
-        """Show what arrives; True when there was enough, False when the server closed."""
+        """Show what arrives; True when it was enough, False when the server closed."""
         for content in connection:
             try:
                 message = _decode_message(content)
@@ -205,7 +203,8 @@ class _Tail:
             except msgspec.MsgspecError as error:
                 raise _not_ours(f"a message that cannot be read: {error}") from None
             if event is not None:
-                self._show(event, bytes(message.event))
+                if not self._show(event, bytes(message.event)):
+                    return True
                 self._position = int(event.ingress_sequence)
                 self._shown += 1
                 if self._limit is not None and self._shown >= self._limit:
@@ -214,11 +213,10 @@ class _Tail:
                 self._position = int(message.ingress_sequence)
         return False
 
-    def _show(self, event: _Event, raw: bytes) -> None:
+    def _show(self, event: _Event, raw: bytes) -> bool:
+        """Write an event; False if nobody reads any more."""
         line = raw.decode() if self._as_json else event_text(event, has_colour=self._has_colour)
-        # At once: whoever reads the pipe waits for exactly this line.
-        sys.stdout.write(line + "\n")
-        sys.stdout.flush()
+        return put(line, sys.stdout)
 
 
 def event_text(event: _Event, *, has_colour: bool) -> str:

@@ -51,6 +51,8 @@ class HistoryReader:
     def __init__(self, decoder: Decoder, now_us: int) -> None:
         self._decoder = decoder
         self._now_us = now_us
+        # The events of one commit have one time, and mostly stand together.
+        self._last: tuple[Json, int] = (None, 0)
 
     def read(self, line: EventLine) -> Place | Rejection:
         if line.fault is not None:
@@ -89,6 +91,8 @@ class HistoryReader:
             value = _text(raw)
         except (msgspec.MsgspecError, UnicodeError):
             value = parse_tree(bytes(raw), max_depth=_MAX_DEPTH)
+        if value == self._last[0]:
+            return self._last[1]
         try:
             us, _ = checked_timestamp(value, RECEIVED_AT, truncate=False)
         except EventRejected as error:
@@ -110,12 +114,13 @@ class HistoryReader:
                 field=RECEIVED_AT,
                 hint="Check the unit and the clock that made it.",
             )
+        self._last = (value, us)
         return us
 
     def _explain(self, raw: bytes) -> Rejection:
         """Why the line is no JSON object; the careful reading knows better than the quick one."""
         entry = self._decoder.decode_event(raw, now_us=self._now_us)
-        if isinstance(entry, Rejection) and entry.field != RECEIVED_AT:
+        if isinstance(entry, Rejection) and entry.code != "unknown_field":
             return entry
         return reject(
             EventRejected(

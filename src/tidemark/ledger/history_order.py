@@ -113,8 +113,8 @@ class HistoryOrder:
 
     def _write_run(self) -> None:
         self._run.sort()
-        of_bytes = BLOCK_BYTES * len(self._run) // self._bytes
-        size = max(1, min(BLOCK_LINES, of_bytes))
+        line_bytes = self._bytes // len(self._run) + 1
+        size = max(1, min(BLOCK_LINES, BLOCK_BYTES // line_bytes))
         self._workspace.execute("BEGIN")
         self._workspace.executemany(
             "INSERT INTO blocks (run, places) VALUES (?, ?)",

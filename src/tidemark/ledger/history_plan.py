@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from operator import attrgetter
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -38,15 +38,19 @@ from tidemark.ledger.sequencer import (
 # Commits are judged together up to so many lines, which saves most of the lookups.
 JUDGED_TOGETHER: Final = 2_000
 _PARAMETERS_PER_QUERY: Final = 500
+# Events that are written and read as one row, since a row costs more than an event.
+_BLOCK_EVENTS: Final = 64
 
 _TABLES: Final = (
-    "planned (sequence INTEGER PRIMARY KEY, received_at INTEGER NOT NULL, body BLOB NOT NULL,"
-    " file TEXT NOT NULL, line INTEGER NOT NULL) STRICT",
+    "planned (first_sequence INTEGER PRIMARY KEY, events BLOB NOT NULL) STRICT",
     "planned_keys (digest BLOB PRIMARY KEY, sequence INTEGER NOT NULL) STRICT, WITHOUT ROWID",
     "planned_commits (received_at INTEGER PRIMARY KEY, first_sequence INTEGER NOT NULL,"
     " last_sequence INTEGER NOT NULL, chain BLOB NOT NULL) STRICT",
 )
-_EVENT: Final = "planned.sequence, received_at, body, file, line"
+
+_Row: TypeAlias = tuple[int, int, bytes, str, int]
+_pack_rows = msgspec.msgpack.Encoder().encode
+_unpack_rows = msgspec.msgpack.Decoder(list[_Row]).decode
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -93,7 +97,7 @@ class HistoryPlan:
         self.head = Head(0, 0, GENESIS_CHAIN)
         self._workspace = workspace
         self._resolve = resolve
-        self._new_events: list[tuple[int, int, bytes, str, int]] = []
+        self._new_events: list[_Row] = []
         self._new_keys: list[tuple[bytes, int]] = []
         self._new_commits: list[tuple[int, int, int, bytes]] = []
         for table in _TABLES:
@@ -123,11 +127,15 @@ class HistoryPlan:
 
     def events(self, first_sequence: int, last_sequence: int) -> Iterator[Planned]:
         """The events with these numbers, in order."""
-        rows = self._workspace.execute(
-            f"SELECT {_EVENT} FROM planned WHERE sequence BETWEEN ? AND ? ORDER BY sequence",
-            (first_sequence, last_sequence),
+        blocks = self._workspace.execute(
+            "SELECT events FROM planned WHERE first_sequence > ? AND first_sequence <= ?"
+            " ORDER BY first_sequence",
+            (first_sequence - _BLOCK_EVENTS, last_sequence),
         )
-        return (_planned(*row) for row in rows)
+        for (block,) in blocks:
+            for sequence, received_at, body, file, line in _unpack_rows(block):
+                if first_sequence <= sequence <= last_sequence:
+                    yield Planned(sequence, received_at, unpack_draft(body), file, line)
 
     def _judge(self, commits: list[list[_Line]]) -> Judged:
         known = self._find({line.digest for commit in commits for line in commit})
@@ -206,25 +214,28 @@ class HistoryPlan:
         wanted = list(digests)
         for start in range(0, len(wanted), _PARAMETERS_PER_QUERY):
             some = wanted[start : start + _PARAMETERS_PER_QUERY]
-            for digest, *row in self._workspace.execute(
-                f"SELECT digest, {_EVENT} FROM planned_keys JOIN planned"
-                " ON planned.sequence = planned_keys.sequence"
+            keys = self._workspace.execute(
+                "SELECT digest, sequence FROM planned_keys"
                 f" WHERE digest IN ({', '.join('?' * len(some))})",
                 some,
-            ):
-                found[digest] = _planned(*row)
+            ).fetchall()
+            for digest, sequence in keys:
+                [found[digest]] = self.events(sequence, sequence)
         return found
 
     def _flush(self) -> None:
-        for table, rows in (
-            ("planned VALUES (?, ?, ?, ?, ?)", self._new_events),
-            ("planned_keys VALUES (?, ?)", self._new_keys),
-            ("planned_commits VALUES (?, ?, ?, ?)", self._new_commits),
-        ):
-            self._workspace.execute("BEGIN")
-            self._workspace.executemany(f"INSERT INTO {table}", rows)
-            self._workspace.execute("COMMIT")
-            rows.clear()
+        events, self._new_events = self._new_events, []
+        keys, self._new_keys = self._new_keys, []
+        commits, self._new_commits = self._new_commits, []
+        blocks = (
+            (events[start][0], _pack_rows(events[start : start + _BLOCK_EVENTS]))
+            for start in range(0, len(events), _BLOCK_EVENTS)
+        )
+        self._workspace.execute("BEGIN")
+        self._workspace.executemany("INSERT INTO planned VALUES (?, ?)", blocks)
+        self._workspace.executemany("INSERT INTO planned_keys VALUES (?, ?)", keys)
+        self._workspace.executemany("INSERT INTO planned_commits VALUES (?, ?, ?, ?)", commits)
+        self._workspace.execute("COMMIT")
 
 
 class _Line(NamedTuple):
@@ -261,10 +272,6 @@ def _line(place: Place) -> _Line:
     entry = unpack(place.body)
     key = entry.idempotency_key if isinstance(entry, Draft) else entry.target_key
     return _Line(place, entry, key_digest(entry.tenant_id, key))
-
-
-def _planned(sequence: int, received_at: int, body: bytes, file: str, line: int) -> Planned:
-    return Planned(sequence, received_at, unpack_draft(body), file, line)
 
 
 def _original(draft: Draft) -> Original:

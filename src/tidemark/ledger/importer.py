@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -196,9 +197,10 @@ class _Importer:
         report = self.report
         total = self._plan.head.last_sequence
         told = report.already_imported
+        events = self._plan.events(told + 1, total)
         for commit in self._plan.commits(after_received_at):
-            events = self._plan.events(commit.first_sequence, commit.last_sequence)
-            submission = Submission("import", [event.draft for event in events])
+            count = commit.last_sequence - commit.first_sequence + 1
+            submission = Submission("import", [event.draft for event in islice(events, count)])
             crash_point("import.before_commit")
             [outcomes] = await self._store.append_group(
                 [submission], self._decoder.resolve, received_at=commit.received_at

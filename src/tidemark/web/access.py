@@ -54,19 +54,19 @@ class Caller(msgspec.Struct, frozen=True):
 
     def may_send(self, tenant_id: str, control: bool) -> EventRejected | None:
         """None if this caller may send (control) events of the tenant."""
-        scope: Scope = "control" if control else "ingest"
-        if scope not in self.scopes:
-            return EventRejected(
-                f"the key {self.name!r} does not have the scope {scope}",
-                code="forbidden",
-                hint="Use another key, or give this one the scope in `auth.keys`.",
-            )
         if self.tenants is not None and tenant_id not in self.tenants:
             return EventRejected(
                 f"the key {self.name!r} is not for this tenant",
                 code="forbidden",
                 field="tenantId",
                 hint="Use another key, or give this one the tenant in `auth.keys`.",
+            )
+        scope: Scope = "control" if control else "ingest"
+        if scope not in self.scopes:
+            return EventRejected(
+                f"the key {self.name!r} does not have the scope {scope}",
+                code="forbidden",
+                hint="Use another key, or give this one the scope in `auth.keys`.",
             )
         return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl
 
@@ -31,6 +31,16 @@ class Disconnected(Exception):
     """The client went away before its request was complete; there is nobody to answer."""
 
 
+def header_map(raw: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Headers by name. One that is sent twice has both values, so that neither can hide."""
+    headers = dict(raw)
+    if len(headers) < len(raw):
+        headers = {}
+        for name, value in raw:
+            headers[name] = headers[name] + b", " + value if name in headers else value
+    return headers
+
+
 class Request:
     """One HTTP request. `path_values` holds what the route's pattern matched."""
 
@@ -38,7 +48,7 @@ class Request:
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
-        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.headers = header_map(scope["headers"])
         self.path_values: tuple[str, ...] = ()
         self.request_id = secrets.token_hex(8)
         self.caller: Caller

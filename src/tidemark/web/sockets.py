@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import secrets
 from typing import Any
 
 from tidemark.web.access import Caller
-from tidemark.web.messages import Disconnected, Headers, Receive, Scope, Send
+from tidemark.web.messages import Disconnected, Headers, Receive, Scope, Send, header_map
 
 GOING_AWAY = 1001
 INTERNAL = 1011
 # An application's own close codes are 4000 and up; ours follow the HTTP status they stand for.
 CLOSE_CODE_BASE = 4000
 MAX_CLOSE_REASON_BYTES = 120
+CLOSE_TIMEOUT_S = 1.0
 
 
 class WebSocket:
@@ -20,7 +23,7 @@ class WebSocket:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
-        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.headers = header_map(scope["headers"])
         self.request_id = secrets.token_hex(8)
         self.caller: Caller
         self._receive = receive
@@ -44,11 +47,17 @@ class WebSocket:
 
     async def send_text(self, text: str) -> None:
         """Waits while the peer's buffer is full, so a slow reader costs no memory."""
-        await self._send({"type": "websocket.send", "text": text})
+        try:
+            await self._send({"type": "websocket.send", "text": text})
+        except OSError:
+            raise Disconnected from None
 
     async def close(self, code: int, reason: str = "") -> None:
+        """Say goodbye; a peer that does not listen any more is left without."""
         cut = reason.encode()[:MAX_CLOSE_REASON_BYTES].decode("utf-8", "ignore")
-        await self._send({"type": "websocket.close", "code": code, "reason": cut})
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._send({"type": "websocket.close", "code": code, "reason": cut})
 
     async def refuse(self, status: int, headers: Headers, body: bytes) -> None:
         """Answer the handshake with a plain HTTP response."""

@@ -1,0 +1,253 @@
+"""The websocket tail: every event in order, from any sequence on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
+
+from tests.integration.http_client import Api, assert_error, trade, usage
+from tests.services.postgres import PostgresServer
+from tests.services.processes import resident_bytes
+from tests.services.tidemark_server import TidemarkServer
+
+PATH: Final = "/admin/events/tail"
+RECEIVED_WITHIN_S: Final = 20.0
+
+
+class Tail:
+    """An open tail."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self.connection = connection
+        self.progress: str | None = None
+
+    def message(self) -> dict[str, Any]:
+        message: dict[str, Any] = json.loads(self.connection.recv(timeout=RECEIVED_WITHIN_S))
+        return message
+
+    def take(self, count: int) -> list[dict[str, Any]]:
+        """The next events; progress is noted on the way."""
+        events: list[dict[str, Any]] = []
+        while len(events) < count:
+            message = self.message()
+            if message["type"] == "event":
+                events.append(message["event"])
+            else:
+                assert set(message) == {"type", "ingressSequence"}
+                self.progress = message["ingressSequence"]
+        return events
+
+    def until_progress(self, sequence: str) -> list[dict[str, Any]]:
+        """All events up to the message that says that everything to this sequence was sent."""
+        events: list[dict[str, Any]] = []
+        while True:
+            message = self.message()
+            if message["type"] == "event":
+                events.append(message["event"])
+            elif int(message["ingressSequence"]) >= int(sequence):
+                return events
+
+
+@contextmanager
+def tail(server: TidemarkServer, **query: str) -> Iterator[Tail]:
+    with connect(f"{server.websocket_url}{PATH}?{urlencode(query)}", max_size=None) as connection:
+        yield Tail(connection)
+
+
+def refs(events: list[dict[str, Any]]) -> list[str]:
+    return [event["customerRef"] for event in events]
+
+
+def send(api: Api, *customer_refs: str) -> list[dict[str, Any]]:
+    return api.accept(*(usage(api.tenant, customerRef=ref) for ref in customer_refs))
+
+
+def test_a_tail_from_the_beginning_shows_all_there_is_and_goes_on(
+    api: Api, server: TidemarkServer
+) -> None:
+    send(api, "a", "b")
+    with tail(server, after="0", tenantId=api.tenant) as watched:
+        assert refs(watched.take(2)) == ["a", "b"]
+        send(api, "c")
+        send(api, "d", "e")
+        events = watched.take(3)
+    assert refs(events) == ["c", "d", "e"]
+    assert events == api.events()[2:]
+
+
+def test_without_a_sequence_a_tail_begins_now(api: Api, server: TidemarkServer) -> None:
+    send(api, "before")
+    with tail(server, tenantId=api.tenant) as watched:
+        send(api, "after")
+        assert refs(watched.take(1)) == ["after"]
+
+
+def test_a_tail_that_resumes_after_a_sequence_misses_and_repeats_nothing(
+    api: Api, server: TidemarkServer
+) -> None:
+    send(api, "a", "b", "c")
+    seen: list[dict[str, Any]] = []
+    while len(seen) < 7:
+        after = seen[-1]["ingressSequence"] if seen else "0"
+        with tail(server, after=after, tenantId=api.tenant) as watched:
+            seen += watched.take(1)
+        if len(seen) == 2:
+            send(api, "d", "e", "f", "g")
+    assert refs(seen) == list("abcdefg")
+
+
+def test_unfiltered_the_sequences_have_no_gap(api: Api, server: TidemarkServer) -> None:
+    with tail(server, after="0") as watched:
+        [last] = send(api, "last")
+        events = watched.until_progress(last["ingressSequence"])
+    sequences = [int(event["ingressSequence"]) for event in events]
+    assert sequences == list(range(1, len(events) + 1))
+    assert sequences[-1] >= int(last["ingressSequence"])
+
+
+def test_progress_says_how_far_a_tail_has_come_even_if_nothing_matched(
+    api: Api, server: TidemarkServer
+) -> None:
+    with tail(server, stream="trades", tenantId=api.tenant) as watched:
+        [result] = send(api, "a")
+        assert watched.until_progress(result["ingressSequence"]) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({"stream": "trades"}, ["t-1", "t-2"]),
+        ({"stream": "usage"}, ["x", "y"]),
+        ({"causalityKey": "run"}, ["x", "t-2"]),
+        ({"customerRef": "y"}, ["y"]),
+        ({"metric": "seats"}, ["y"]),
+        ({"occurredTo": "2025-01-15T00:00:00Z"}, ["x"]),
+    ],
+)
+def test_a_tail_can_be_filtered(
+    api: Api, server: TidemarkServer, query: dict[str, str], expected: list[str]
+) -> None:
+    results = api.accept(
+        usage(api.tenant, customerRef="x", ts="2025-01-01T00:00:00Z", causalityKey="run"),
+        trade(api.tenant, "t-1"),
+        usage(api.tenant, customerRef="y", metric="seats"),
+        {**trade(api.tenant, "t-2"), "causalityKey": "run"},
+    )
+    with tail(server, after="0", tenantId=api.tenant, **query) as watched:
+        events = watched.until_progress(results[-1]["ingressSequence"])
+    found = [event.get("customerRef") or event["data"]["trade_id"] for event in events]
+    assert found == expected
+
+
+def test_two_tails_see_the_same(api: Api, server: TidemarkServer) -> None:
+    with (
+        tail(server, tenantId=api.tenant) as one,
+        tail(server, tenantId=api.tenant) as other,
+    ):
+        send(api, *(f"c{n}" for n in range(50)))
+        assert one.take(50) == other.take(50) == api.events()
+
+
+def test_more_events_than_a_page_holds_come_in_order(api: Api, server: TidemarkServer) -> None:
+    send(api, *(f"c{n}" for n in range(1000)))
+    send(api, *(f"c{n}" for n in range(1000, 1300)))
+    with tail(server, after="0", tenantId=api.tenant) as watched:
+        assert refs(watched.take(1300)) == [f"c{n}" for n in range(1300)]
+
+
+def test_a_tail_sees_what_another_process_commits(postgres_url: str, tenant: str) -> None:
+    with (
+        TidemarkServer(ledger_url=postgres_url) as here,
+        TidemarkServer(ledger_url=postgres_url) as there,
+        tail(here, tenantId=tenant) as watched,
+    ):
+        send(Api(there.base_url, tenant), "from there")
+        send(Api(here.base_url, tenant), "from here")
+        assert refs(watched.take(2)) == ["from there", "from here"]
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "code", "field"),
+    [
+        ("?after=-1", 400, "invalid_parameter", "after"),
+        ("?after=now", 400, "invalid_parameter", "after"),
+        ("?limit=5", 400, "unknown_parameter", "limit"),
+        ("?stream=a&stream=b", 400, "repeated_parameter", "stream"),
+        ("?receivedFrom=2025-02-30T00:00:00Z", 400, "invalid_parameter", "receivedFrom"),
+        ("?tenantId=%FF", 400, "invalid_query", None),
+        ("s", 404, "not_found", None),
+    ],
+)
+def test_a_bad_tail_is_refused_before_the_handshake_in_the_one_error_shape(
+    sqlite_server: TidemarkServer, query: str, status: int, code: str, field: str | None
+) -> None:
+    url = f"{sqlite_server.websocket_url}{PATH}{query}"
+    with pytest.raises(InvalidStatus) as caught, connect(url):
+        pass
+    response = caught.value.response
+    assert response.status_code == status
+    assert response.headers["content-type"] == "application/json"
+    body = json.loads(response.body or b"")
+    assert set(body) == {"error", "requestId"}
+    assert_error(body["error"], code, field)
+
+
+def test_a_server_that_stops_says_so_to_its_tails(tenant: str) -> None:
+    with TidemarkServer() as server:
+        with tail(server, after="0") as one, tail(server, tenantId=tenant) as other:
+            send(Api(server.base_url, tenant), "a")
+            assert refs(other.take(1)) == ["a"]
+            server.stop()
+            for watched in (one, other):
+                with pytest.raises(ConnectionClosed) as caught:
+                    while True:
+                        watched.message()
+                assert caught.value.rcvd is not None
+                assert caught.value.rcvd.code == 1001
+                assert "resume" in caught.value.rcvd.reason
+        assert "Traceback" not in server.log_text()
+        server.restart()
+        with tail(server, after="0") as again:
+            assert refs(again.take(1)) == ["a"]
+
+
+def test_a_client_that_vanishes_does_no_harm(api: Api, server: TidemarkServer) -> None:
+    for _ in range(3):
+        with tail(server, after="0") as watched:
+            watched.connection.socket.close()
+    send(api, *(f"c{n}" for n in range(200)))
+    with tail(server, after="0", tenantId=api.tenant) as watched:
+        assert len(watched.take(200)) == 200
+
+
+def test_what_a_client_says_on_a_tail_is_passed_over(api: Api, server: TidemarkServer) -> None:
+    with tail(server, tenantId=api.tenant) as watched:
+        watched.connection.send("hello")
+        watched.connection.send(b"\x00\xff")
+        send(api, "a")
+        assert refs(watched.take(1)) == ["a"]
+
+
+def test_a_reader_that_does_not_read_costs_no_memory(tenant: str) -> None:
+    with TidemarkServer() as server:
+        api = Api(server.base_url, tenant)
+        meta = {"filling": "x" * 10_000}
+        send(api, "first")
+        with tail(server, after="0") as lazy:
+            lazy.take(1)
+            before = resident_bytes(server.pid)
+            for number in range(10):
+                api.accept(
+                    *(usage(tenant, meta=meta, resourceId=f"{number}-{n}") for n in range(400))
+                )
+            grown = resident_bytes(server.pid) - before
+            with tail(server, after="0") as quick:
+                assert len(quick.take(4001)) == 4001
+        assert grown < 40_000_000
