@@ -14,9 +14,9 @@ import msgspec
 
 from benchmarks.ingest.rig import Rig, Sample
 from benchmarks.ingest.services import Service, Store
-from benchmarks.ingest.workload import Shape, Workload
+from benchmarks.ingest.workload import SHAPES, Workload
 
-SHAPE: Final = Shape(1000, 8)
+SHAPE: Final = SHAPES[-1]
 STORES: Final[tuple[Store, ...]] = ("postgres", "sqlite")
 
 

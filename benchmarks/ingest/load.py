@@ -96,6 +96,7 @@ class LoadGenerator:
         return msgspec.json.decode(self._hear(), type=Load)
 
     def close(self) -> None:
+        self._process.terminate()
         self._process.communicate()
 
     def __enter__(self) -> Self:

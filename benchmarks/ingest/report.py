@@ -143,7 +143,7 @@ def _generator(throughput: Throughput) -> Iterator[str]:
 
 
 def _growth(stores: Sequence[Growth]) -> Iterator[str]:
-    yield from _section("Growth, 1000 × 8, without duplicates")
+    yield from _section(f"Growth, {SHAPES[-1]}, without duplicates")
     yield from _table(
         ("ledger", "small", "events/s", "large", "events/s", "ratio", "errors"),
         [
@@ -170,7 +170,7 @@ def _growth(stores: Sequence[Growth]) -> Iterator[str]:
 def _memory(memory: Memory) -> Iterator[str]:
     yield from _section("Memory of the API's process on PostgreSQL under overload")
     yield (
-        f"  idle {memory.idle_mib:.0f} MiB, after 1000 × 8 {memory.normal_mib:.0f} MiB,"
+        f"  idle {memory.idle_mib:.0f} MiB, after {SHAPES[-1]} {memory.normal_mib:.0f} MiB,"
         f" most ever {memory.peak_mib:.0f} MiB"
     )
     yield from _table(

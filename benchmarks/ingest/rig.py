@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Final, Self
 
 import msgspec
 
@@ -15,6 +15,7 @@ from benchmarks.ingest.services import (
     CpuMeter,
     EchoService,
     Service,
+    Store,
     postmaster_pid,
 )
 from benchmarks.ingest.workload import Shape, Workload, whole_rounds
@@ -112,7 +113,7 @@ class Rig:
     ) -> None:
         self._stack.close()
 
-    def start_api(self, store: Literal["postgres", "sqlite"], *, workers: int = 1) -> ApiService:
+    def start_api(self, store: Store, *, workers: int = 1) -> ApiService:
         return ApiService(store, self.postgres, workers=workers)
 
     def warm_up(self, service: Service, shape: Shape) -> None:

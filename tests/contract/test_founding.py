@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from tests.contract.events import ManualClock, draft, drafts
 from tests.contract.stores import LedgerHome, all_commits, all_events, append
 from tests.contract.workers import Worker
+from tidemark.clock import SystemClock
+from tidemark.config import load_config
 from tidemark.errors import LedgerUnavailable, SaltMismatch, SchemaMismatch
 from tidemark.ledger.migrations import migrations
+from tidemark.ledger.opening import migrate_ledger, open_ledger
 
 PROCESSES = 4
 
@@ -109,8 +113,42 @@ async def test_a_place_where_no_ledger_can_be_is_a_clear_error(home: LedgerHome)
     assert caught.value.hint
 
 
-async def test_a_file_that_is_no_database_is_a_clear_error(home: LedgerHome) -> None:
-    if home.kind == "sqlite":
-        home.place.write_bytes(b"this is a letter, not a ledger\n" * 200)
-        with pytest.raises(LedgerUnavailable, match="not a database"):
-            await home.open()
+async def test_a_file_that_is_no_database_is_a_clear_error(sqlite_home: LedgerHome) -> None:
+    sqlite_home.place.write_bytes(b"this is a letter, not a ledger\n" * 200)
+    with pytest.raises(LedgerUnavailable, match="not a database"):
+        await sqlite_home.open()
+
+
+async def test_a_configuration_names_its_ledger(home: LedgerHome, tmp_path: Path) -> None:
+    config = load_config(
+        None, {"TIDEMARK_STATE_DIR": str(tmp_path / "state"), "TIDEMARK_LEDGER__URL": home.url}
+    )
+    wanted = [migration.version for migration in migrations(home.kind)]
+    pending = await migrate_ledger(config, dry_run=True)
+    assert [migration.version for migration in pending] == wanted
+    await migrate_ledger(config, dry_run=False)
+    assert await migrate_ledger(config, dry_run=True) == []
+    opened = await open_ledger(config, SystemClock())
+    again = await home.open()
+    assert opened.ledger_id == again.ledger_id
+    assert opened.global_numbers.state[0] == "disabled"
+    await opened.close()
+
+
+async def test_without_an_address_the_ledger_is_a_file_in_the_state_directory(
+    tmp_path: Path,
+) -> None:
+    state = tmp_path / "made" / "on" / "demand"
+    config = load_config(None, {"TIDEMARK_STATE_DIR": str(state)})
+    ledger = await open_ledger(config, SystemClock())
+    assert (state / "ledger.db").exists()
+    await ledger.close()
+
+
+async def test_a_state_directory_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    config = load_config(None, {"TIDEMARK_STATE_DIR": str(tmp_path / "file" / "state")})
+    with pytest.raises(LedgerUnavailable) as caught:
+        await open_ledger(config, SystemClock())
+    assert caught.value.field == "state_dir"
+    assert "TIDEMARK_STATE_DIR" in caught.value.hint

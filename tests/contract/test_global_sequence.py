@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -13,11 +14,14 @@ from tests.contract.events import SECOND, ManualClock, draft, drafts, statuses
 from tests.contract.frozen import frozen
 from tests.contract.stores import Ledger, LedgerHome, all_events, append
 from tests.services.postgres import PostgresServer
+from tidemark.clock import SystemClock
+from tidemark.config import load_config
 from tidemark.ledger.global_sequence import (
     RETRY_AFTER_US,
     NoGlobalNumbers,
     PostgresGlobalNumbers,
 )
+from tidemark.ledger.opening import open_ledger
 
 # Generous, because a connection is made within it on a machine that is busy with other tests.
 TIMEOUT_US = 5 * SECOND
@@ -27,11 +31,10 @@ BOUND_S = 10.0
 
 
 @pytest.fixture
-def sequence_url(second_postgres: PostgresServer) -> Iterator[str]:
-    url = second_postgres.create_database()
-    yield url
-    second_postgres.start()
-    second_postgres.drop_database(url)
+def sequence_url(second_postgres: PostgresServer) -> str:
+    """Where no number was given yet."""
+    second_postgres.execute("DROP TABLE IF EXISTS tidemark_global_sequence")
+    return second_postgres.url()
 
 
 @pytest.fixture
@@ -57,6 +60,17 @@ async def append_quickly(ledger: Ledger, *keys: str) -> None:
     started = time.monotonic()
     assert statuses(await append(ledger, *drafts(*keys))) == ["accepted"] * len(keys)
     assert time.monotonic() - started < BOUND_S
+
+
+async def append_until_ready(ledger: Ledger, clock: ManualClock) -> None:
+    """A connection may need more than a short timeout when the machine is busy."""
+    for _ in range(100):
+        clock.pass_time(RETRY_AFTER_US)
+        await append(ledger, draft(f"key-{clock.wall_us()}"))
+        if ledger.global_numbers.state == ("ready", ""):
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(ledger.global_numbers.state)
 
 
 async def test_without_a_sequence_database_there_are_no_numbers(ledger: Ledger) -> None:
@@ -152,12 +166,14 @@ async def test_a_server_that_comes_back_repeats_no_number(
 
 
 async def test_a_connection_that_was_cut_while_idle_costs_no_number(
-    numbered: Ledger, second_postgres: PostgresServer, sequence_url: str
+    numbered: Ledger, second_postgres: PostgresServer
 ) -> None:
     await append(numbered, draft("a"))
-    name = sequence_url.rpartition("/")[2]
-    cut = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
-    assert second_postgres.execute(cut) == [(True,)]
+    cut = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+    )
+    assert (True,) in second_postgres.execute(cut)
     await asyncio.sleep(0.2)
     await append(numbered, draft("b"))
     assert await global_numbers(numbered) == [1, 2]
@@ -171,10 +187,7 @@ async def test_a_server_that_hangs_is_waited_for_no_longer_than_the_timeout(
     await patient.close()
     hasty = PostgresGlobalNumbers(sequence_url, clock, timeout_us=SHORT_TIMEOUT_US)
     ledger = await home.open(clock, global_numbers=hasty)
-    while hasty.state[0] != "ready" or (await global_numbers(ledger))[-1:] in ([], [None]):
-        # A connection may need more than the short timeout when the machine is busy.
-        clock.pass_time(RETRY_AFTER_US)
-        await append(ledger, draft(f"key-{clock.wall_us()}"))
+    await append_until_ready(ledger, clock)
     with frozen(second_postgres):
         await append_quickly(ledger, "in use")
         assert hasty.state[0] == "degraded"
@@ -183,13 +196,7 @@ async def test_a_server_that_hangs_is_waited_for_no_longer_than_the_timeout(
         await append_quickly(ledger, "not asked")
         assert "Timeout" in hasty.state[1]
     assert (await global_numbers(ledger))[-3:] == [None, None, None]
-    for _ in range(50):
-        clock.pass_time(RETRY_AFTER_US)
-        await append(ledger, draft(f"key-{clock.wall_us()}"))
-        if hasty.state[0] == "ready":
-            break
-        await asyncio.sleep(0.1)
-    assert hasty.state == ("ready", "")
+    await append_until_ready(ledger, clock)
     given = [number for number in await global_numbers(ledger) if number is not None]
     assert all(lower < higher for lower, higher in pairwise(given))
 
@@ -220,6 +227,25 @@ async def test_a_wrong_address_degrades_and_says_why_without_the_password(
     assert state == "degraded"
     assert len(reason) > len("new events have no global_sequence: ")
     assert password not in reason
+
+
+@pytest.mark.parametrize("right", [True, False])
+async def test_health_knows_from_the_start_whether_there_are_numbers(
+    tmp_path: Path, second_postgres: PostgresServer, sequence_url: str, right: bool
+) -> None:
+    config = load_config(
+        None,
+        {
+            "TIDEMARK_STATE_DIR": str(tmp_path),
+            "TIDEMARK_SEQUENCE__URL": sequence_url if right else second_postgres.url("nowhere"),
+            "TIDEMARK_SEQUENCE__TIMEOUT": "5s",
+        },
+    )
+    ledger = await open_ledger(config, SystemClock())
+    assert ledger.global_numbers.state[0] == ("ready" if right else "degraded")
+    if right:
+        assert await ledger.global_numbers.take(1) == 1
+    await ledger.close()
 
 
 async def speak_http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

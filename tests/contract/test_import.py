@@ -31,7 +31,7 @@ from tests.contract.stores import (
     keys_in_order,
 )
 from tidemark.event_files import EventLine, read_events
-from tidemark.ledger.history_plan import Problem
+from tidemark.ledger.history_plan import JUDGED_TOGETHER, Problem
 from tidemark.ledger.importer import InvalidHistory, Progress
 from tidemark.ledger.sequencer import GENESIS_CHAIN, extend_chain
 
@@ -193,6 +193,19 @@ async def test_a_repeat_in_a_history_is_stored_once_and_counted(
     assert (report.read, report.accepted, report.duplicates, report.problems) == (4, 2, 2, [])
     # A commit of repeats alone is none, as it is none when they are sent.
     assert [c.received_at - START for c in await all_commits(ledger)] == [10_000_000, 20_000_000]
+
+
+async def test_repeats_and_corrections_reach_back_over_the_whole_history(
+    ledger: Ledger, work_dir: Path
+) -> None:
+    count = 2 * JUDGED_TOGETHER
+    history = [usage(f"{n}", n // 10 + 1, occurred=0) for n in range(count)]
+    repeats = [usage(f"{n}", count + 1, occurred=0) for n in range(0, count, 7)]
+    corrections = [void("0", count + 2), void(f"{count - 1}", count + 2)]
+    report = await run_import(ledger, [*corrections, *repeats, *history], work_dir)
+    assert report.accepted == count + 2
+    assert report.duplicates == len(repeats)
+    assert report.commits == count // 10 + 1
 
 
 async def test_of_a_repeat_the_one_received_first_is_kept(ledger: Ledger, work_dir: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -19,6 +21,7 @@ from tests.contract.events import (
 from tests.contract.stores import Ledger, LedgerHome, all_commits, all_events, append
 from tidemark.errors import ClockLeap, ImportRefused
 from tidemark.ingress.drafts import Submission
+from tidemark.ledger.ticker import run_ticker
 
 
 class LeapingClock(ManualClock):
@@ -271,6 +274,35 @@ async def test_two_stores_that_tick_at_once_write_one_tick(
         ticks = await asyncio.gather(*(store.tick(SECOND) for store in (one, other) * 3))
         assert sum(tick is not None for tick in ticks) == 1
     assert len(await all_commits(one)) == 6
+
+
+async def test_a_ticker_ticks_while_it_is_silent_and_outlives_a_hold(
+    ledger: Ledger, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+        deadline = time.monotonic() + 10
+        while not await condition():
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.005)
+
+    async def has_ticks(count: int) -> bool:
+        clock.pass_time(SECOND)
+        return len(await all_commits(ledger)) >= count
+
+    async def has_complained() -> bool:
+        return "no tick was written" in caplog.text
+
+    ticking = asyncio.create_task(run_ticker(ledger, tick_us=2_000))
+    await until(lambda: has_ticks(3))
+    clock.step(2 * HOUR)
+    await until(has_complained)
+    await ledger.confirm_clock()
+    written = len(await all_commits(ledger))
+    await until(lambda: has_ticks(written + 2))
+    ticking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await ticking
+    assert await all_events(ledger) == []
 
 
 async def test_an_import_keeps_the_times_of_its_history_whatever_the_clock_says(

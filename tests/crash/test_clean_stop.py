@@ -15,7 +15,7 @@ async def test_a_process_told_to_stop_under_load_answers_everything_that_it_stor
     ledger_url: str, server_on: MakeServer
 ) -> None:
     server = server_on(ledger_url).start()
-    planned = traffic(random.Random(5), senders=12, requests=50, largest=60)
+    planned = traffic(random.Random(5), senders=12, requests=25, largest=60)
     async with Publishers(planned, [server.base_url]) as publishers:
         await publishers.answers(60)
         code = await asyncio.to_thread(server.stop)

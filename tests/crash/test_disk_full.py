@@ -98,7 +98,7 @@ async def test_postgres_goes_on_when_there_is_room_again(
         running = processes_of(postgres)
         ledger_url = postgres.create_database()
         server = server_on(ledger_url).start()
-        planned = traffic(random.Random(3), senders=6, largest=60, padding=EVENT_BYTES)
+        planned = traffic(random.Random(3), senders=6, largest=300, padding=EVENT_BYTES)
         async with Publishers(planned, [server.base_url]) as publishers:
             await publishers.answers(10)
             database_disk.fill(running(), leave=512 * KIB)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -22,8 +23,8 @@ COMMITS: Final = 8
 EVENTS: Final = 40
 
 
-@pytest.fixture
-def history_file(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def history_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Events of several moments, in no order."""
     events = [
         {
@@ -37,9 +38,17 @@ def history_file(tmp_path: Path) -> Path:
         for number in range(EVENTS)
     ]
     random.Random(1).shuffle(events)
-    path = tmp_path / "history.jsonl"
+    path = tmp_path_factory.mktemp("import") / "history.jsonl"
     path.write_text("".join(f"{json.dumps(event)}\n" for event in events))
     return path
+
+
+@pytest.fixture(scope="module")
+def undisturbed(history_file: Path) -> History:
+    """The ledger that an import makes that nobody kills."""
+    ledger_url = f"{SQLITE_SCHEME}{history_file.with_name('undisturbed.db')}"
+    assert_imported(run_import(history_file, ledger_url))
+    return asyncio.run(read_sound(ledger_url))
 
 
 def run_import(
@@ -73,7 +82,7 @@ async def read_sound(ledger_url: str) -> History:
 
 @pytest.mark.parametrize("point", IMPORT_POINTS)
 async def test_an_import_killed_at_a_point_goes_on_and_ends_as_if_it_had_not_been(
-    ledger_url: str, point: str, history_file: Path, tmp_path: Path
+    ledger_url: str, point: str, history_file: Path, undisturbed: History
 ) -> None:
     killed = run_import(history_file, ledger_url, crash_at=f"{point}:4")
     assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
@@ -82,10 +91,8 @@ async def test_an_import_killed_at_a_point_goes_on_and_ends_as_if_it_had_not_bee
     assert_imported(run_import(history_file, ledger_url))
     finished = await read_sound(ledger_url)
     assert finished.commits[: len(begun.commits)] == begun.commits
-    assert [len(finished.events), len(finished.commits)] == [EVENTS, COMMITS]
-    undisturbed = f"{SQLITE_SCHEME}{tmp_path / 'undisturbed.db'}"
-    assert_imported(run_import(history_file, undisturbed))
-    assert finished == await read_sound(undisturbed)
+    assert (len(finished.events), len(finished.commits)) == (EVENTS, COMMITS)
+    assert finished == undisturbed
 
 
 async def test_an_import_that_is_run_once_more_changes_nothing(

@@ -33,11 +33,11 @@ sqlite._transaction = transaction
 IMPATIENT: Final = """
 from tidemark.ledger import postgres
 
-postgres.HUNG_AFTER_S = 2
-postgres.COMMAND_TIMEOUT_S = 4
+postgres.HUNG_AFTER_S = 1
+postgres.COMMAND_TIMEOUT_S = 2
 postgres.CONNECT_TIMEOUT_S = 2
 for settings in (postgres.SESSION_SETTINGS, postgres.WRITER_SETTINGS):
-    settings.update(lock_timeout="2s", idle_in_transaction_session_timeout="2s")
+    settings.update(lock_timeout="1s", idle_in_transaction_session_timeout="1s")
 """
 
 # Hangs, as under a debugger or on a frozen machine, with the lock in its hands.

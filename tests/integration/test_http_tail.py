@@ -13,7 +13,6 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from tests.integration.http_client import Api, assert_error, trade, usage
-from tests.services.postgres import PostgresServer
 from tests.services.processes import resident_bytes
 from tests.services.tidemark_server import TidemarkServer
 
@@ -57,7 +56,8 @@ class Tail:
 
 @contextmanager
 def tail(server: TidemarkServer, **query: str) -> Iterator[Tail]:
-    with connect(f"{server.websocket_url}{PATH}?{urlencode(query)}", max_size=None) as connection:
+    url = f"{server.websocket_url}{PATH}?{urlencode(query)}"
+    with connect(url, max_size=None, close_timeout=0.5) as connection:
         yield Tail(connection)
 
 
@@ -207,8 +207,7 @@ def test_a_server_that_stops_says_so_to_its_tails(tenant: str) -> None:
             server.stop()
             for watched in (one, other):
                 with pytest.raises(ConnectionClosed) as caught:
-                    while True:
-                        watched.message()
+                    watched.until_progress("999")
                 assert caught.value.rcvd is not None
                 assert caught.value.rcvd.code == 1001
                 assert "resume" in caught.value.rcvd.reason
@@ -235,19 +234,24 @@ def test_what_a_client_says_on_a_tail_is_passed_over(api: Api, server: TidemarkS
         assert refs(watched.take(1)) == ["a"]
 
 
-def test_a_reader_that_does_not_read_costs_no_memory(tenant: str) -> None:
-    with TidemarkServer() as server:
+def test_a_reader_that_does_not_read_costs_no_memory(postgres_url: str, tenant: str) -> None:
+    # On PostgreSQL, because the cache of SQLite is in this process and grows as it should.
+    with TidemarkServer(ledger_url=postgres_url) as server:
         api = Api(server.base_url, tenant)
-        meta = {"filling": "x" * 10_000}
-        send(api, "first")
+
+        def fill(name: str) -> None:
+            meta = {"filling": "x" * 10_000}
+            for part in range(5):
+                api.accept(
+                    *(usage(tenant, meta=meta, resourceId=f"{name}-{part}-{n}") for n in range(400))
+                )
+
+        fill("to warm up")
         with tail(server, after="0") as lazy:
             lazy.take(1)
             before = resident_bytes(server.pid)
-            for number in range(10):
-                api.accept(
-                    *(usage(tenant, meta=meta, resourceId=f"{number}-{n}") for n in range(400))
-                )
-            grown = resident_bytes(server.pid) - before
+            fill("unread")
+            fill("unread too")
+            assert resident_bytes(server.pid) - before < 30_000_000
             with tail(server, after="0") as quick:
-                assert len(quick.take(4001)) == 4001
-        assert grown < 40_000_000
+                assert len(quick.take(6000)) == 6000

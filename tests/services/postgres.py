@@ -16,8 +16,9 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -185,6 +186,33 @@ class PostgresServer:
                 await connection.close()
 
         return _in_a_thread(run())
+
+    @contextlib.contextmanager
+    def held(self, url: str, sql: str) -> Iterator[None]:
+        """Keeps what a statement locks until the block is left, from a connection of its own."""
+        locked = threading.Event()
+        release = threading.Event()
+
+        async def hold() -> None:
+            connection = await asyncpg.connect(url)
+            try:
+                async with connection.transaction():
+                    await connection.execute(sql)
+                    locked.set()
+                    await asyncio.to_thread(release.wait)
+            finally:
+                await connection.close()
+
+        with ThreadPoolExecutor(max_workers=1) as executor:
+            holding = executor.submit(asyncio.run, hold())
+            try:
+                while not locked.wait(POLL_S):
+                    if holding.done():
+                        holding.result()
+                yield
+            finally:
+                release.set()
+                holding.result()
 
     def log_tail(self, lines: int = 20) -> str:
         """The end of the server's log, for messages."""

@@ -200,6 +200,9 @@ def _write_file(target: Path, text: str, *, replace: bool) -> None:
     written = target.with_name(f".{target.name}.{os.getpid()}") if replace else target
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unreadable(target, error, what="written") from error
+    try:
         with written.open("x", encoding="utf-8") as file, _removed_if_it_fails(written):
             file.write(text)
             file.flush()

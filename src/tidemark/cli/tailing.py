@@ -166,6 +166,8 @@ class _Tail:
                     raise final from None
                 reason = str(closed)
             except (InvalidHandshake, OSError, EOFError) as failed:
+                if not was_connected and isinstance(failed, InvalidHandshake):
+                    raise _not_ours(f"no tail at {self._server.url}: {failed}") from failed
                 if not was_connected:
                     raise _unreachable(self._server.url, failed) from failed
                 reason = str(failed)

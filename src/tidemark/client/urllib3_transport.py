@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+# Looking up a host's name loads this codec when it is first needed. A child that is forked while
+# another thread loads it would never find it.
+import encodings.idna  # noqa: F401
 import ssl
 
 import urllib3

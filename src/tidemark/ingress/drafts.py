@@ -107,4 +107,7 @@ class Outcome(msgspec.Struct, gc=False):
 class EventSink(Protocol):
     """Where ingress puts validated events: durable when `append` returns."""
 
+    def check_room(self) -> None:
+        """Raise `QueueFull` if nothing more can be taken now."""
+
     async def append(self, submission: Submission) -> list[Outcome]: ...

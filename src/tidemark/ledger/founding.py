@@ -32,6 +32,6 @@ def check_salt(configured: str | None, stored: str) -> None:
     if configured is not None and configured != stored:
         raise SaltMismatch(
             "the configured ledger.salt is not the salt this ledger was made with",
-            hint="Remove ledger.salt from the configuration or set it back: a ledger keeps its own.",
+            hint="Remove ledger.salt from the configuration, or set it back: it never changes.",
             field="ledger.salt",
         )

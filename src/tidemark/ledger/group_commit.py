@@ -62,21 +62,28 @@ class GroupCommitter:
         """Begin to commit; one task per connection that the store can write on."""
         self._tasks = [asyncio.create_task(self._run()) for _ in range(self._store.writers)]
 
+    def check_room(self) -> None:
+        """Refuse before a request is decoded what would be refused after it."""
+        if self._closing or self.queued_events >= self._max_queued_events:
+            raise self._full()
+
     async def append(self, submission: Submission) -> list[Outcome]:
         """Durable when this returns. Cancelling the caller does not take the events back."""
         count = len(submission.entries)
         if self._closing or self.queued_events + count > self._max_queued_events:
-            raise QueueFull(
-                "shutting down"
-                if self._closing
-                else f"{self.queued_events} events are waiting for the ledger",
-                hint="Wait as Retry-After says, then send the same request again.",
-            )
+            raise self._full()
         result: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
         self.queued_events += count
         self._waiting.append((submission, result))
         self._arrived.set()
         return await result
+
+    def _full(self) -> QueueFull:
+        waiting = f"{self.queued_events} events are waiting for the ledger"
+        return QueueFull(
+            "the process is shutting down" if self._closing else waiting,
+            hint="Wait as Retry-After says, then send the same request again.",
+        )
 
     async def close(self) -> None:
         """Commit what was taken, then stop."""

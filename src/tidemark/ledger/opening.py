@@ -26,6 +26,13 @@ def sqlite_path(config: Config) -> Path | None:
 
 async def open_ledger(config: Config, clock: Clock) -> LedgerStore:
     """Open the configured ledger, migrated and founded."""
+    ledger = await _open(config, clock)
+    # So that health knows from the start, and not only after the first event, if there are numbers.
+    await ledger.global_numbers.take(0)
+    return ledger
+
+
+async def _open(config: Config, clock: Clock) -> LedgerStore:
     global_numbers: GlobalNumbers = NoGlobalNumbers()
     if config.sequence.url is not None:
         global_numbers = PostgresGlobalNumbers(

@@ -70,18 +70,12 @@ WRITER_SETTINGS = SESSION_SETTINGS | {"enable_seqscan": "off", "synchronous_comm
 MIGRATION_LOCK = 0x74696465
 
 _STORED = "key_digest, tenant_id, idempotency_key, ingress_sequence, received_at, content_hash"
-_LOCK = "SELECT last_sequence, received_at, chain FROM ledger FOR UPDATE"
-# One statement, one snapshot: which keys are known, and up to which sequence that is the truth.
-_KNOWN_BEFORE_LOCK = (
-    f"SELECT {_STORED} FROM events WHERE key_digest = ANY($1::bytea[])"
-    " UNION ALL SELECT NULL, NULL, NULL, last_sequence, NULL, NULL FROM ledger"
-)
-_KNOWN_SINCE = (
-    f"SELECT {_STORED} FROM events WHERE ingress_sequence > $2 AND key_digest = ANY($1::bytea[])"
-)
-_SEAL = (
-    "WITH sealed AS (INSERT INTO commits VALUES ($2, $4, $1, $3))"
-    " UPDATE ledger SET last_sequence = $1, received_at = $2, chain = $3"
+# Each statement after the lock has a snapshot of its own, so it sees the commit before this one.
+_BEGIN_AND_LOCK = "BEGIN; SELECT FROM ledger FOR UPDATE"
+_HEAD = "SELECT last_sequence, received_at, chain FROM ledger"
+_HEAD_AND_KNOWN = (
+    "SELECT NULL, NULL, NULL, last_sequence, received_at, chain FROM ledger"
+    f" UNION ALL SELECT {_STORED} FROM events WHERE key_digest = ANY($1::bytea[])"
 )
 # No timeout of PostgreSQL's ends a session whose client falls silent in the middle of a COPY.
 _END_HUNG_SESSIONS = (
@@ -161,42 +155,38 @@ class PostgresLedger(LedgerReader):
         received_at: int | None = None,
     ) -> list[list[Outcome]]:
         with _translated():
-            async with self._writers.acquire() as connection:
+            async with (
+                self._writers.acquire() as connection,
+                self._locked(connection, received_at),
+            ):
+                crash_point("ledger.locked")
                 targets = correction_targets(
                     itertools.chain.from_iterable(s.entries for s in submissions)
                 )
+                if targets:
+                    originals = await _originals(connection, list(targets))
+                    submissions = resolve_corrections(submissions, originals, resolve)
                 digests = [digests_of(submission) for submission in submissions]
                 wanted = [d for group in digests for d in group if d is not None]
-                known = _Known({}, 0)
-                if not targets:
-                    known = await _known_before_lock(connection, wanted)
-                async with self._locked(connection, received_at) as (head, now_us):
-                    crash_point("ledger.locked")
-                    if targets:
-                        originals = await _originals(connection, list(targets))
-                        submissions = resolve_corrections(submissions, originals, resolve)
-                        digests = [digests_of(submission) for submission in submissions]
-                        wanted = [d for group in digests for d in group if d is not None]
-                    if head.last_sequence > known.as_of and wanted:
-                        rows = await connection.fetch(_KNOWN_SINCE, wanted, known.as_of)
-                        known.stored.update(_stored(rows))
-                    placement = place(submissions, digests, known.stored, head, now_us)
-                    await self._write(connection, placement, now_us)
-                crash_point("ledger.after_commit")
-                return placement.outcomes
+                head, known = await _head_and_known(connection, wanted)
+                now_us = self._time_of_commit(head, received_at)
+                placement = place(submissions, digests, known, head, now_us)
+                await self._write(connection, placement, now_us)
+            crash_point("ledger.after_commit")
+            return placement.outcomes
 
     async def tick(self, silent_for_us: int) -> Head | None:
         with _translated():
-            async with (
-                self._writers.acquire() as connection,
-                self._locked(connection, None) as (head, now_us),
-            ):
+            async with self._writers.acquire() as connection, self._locked(connection, None):
+                [row] = await connection.fetch(_HEAD)
+                head = Head(row[0], row[1], row[2])
+                now_us = self._guard.now_us()
                 if now_us - head.received_at < silent_for_us:
                     return None
                 ticked = Head(
                     head.last_sequence, next_received_at(now_us, head), extend_chain(head.chain, ())
                 )
-                await _seal(connection, ticked, ticked.last_sequence + 1)
+                await connection.execute(_seal(ticked, ticked.last_sequence + 1) + "COMMIT")
             return ticked
 
     def check_clock(self) -> None:
@@ -220,22 +210,26 @@ class PostgresLedger(LedgerReader):
                 pool.terminate()
 
     @asynccontextmanager
-    async def _locked(
-        self, connection: Any, received_at: int | None
-    ) -> AsyncIterator[tuple[Head, int]]:
-        """The sequencer's lock, held to the commit, with the time of the commit to come."""
+    async def _locked(self, connection: Any, received_at: int | None) -> AsyncIterator[None]:
+        """The sequencer's lock. The body commits; whatever it leaves uncommitted is rolled back."""
         if received_at is None:
             await self._settle_clock(connection)
         try:
-            async with connection.transaction():
-                row = await connection.fetchrow(_LOCK)
-                head = Head(row["last_sequence"], row["received_at"], row["chain"])
-                if received_at is not None and received_at <= head.received_at:
-                    raise ledger_has_gone_on()
-                yield head, self._guard.now_us() if received_at is None else received_at
+            await connection.execute(_BEGIN_AND_LOCK)
+            yield
         except asyncpg.LockNotAvailableError:
+            await _roll_back(connection)
             await connection.execute(_END_HUNG_SESSIONS, HUNG_AFTER_S / 2)
             raise
+        finally:
+            await _roll_back(connection)
+
+    def _time_of_commit(self, head: Head, received_at: int | None) -> int:
+        if received_at is None:
+            return self._guard.now_us()
+        if received_at <= head.received_at:
+            raise ledger_has_gone_on()
+        return received_at
 
     async def _settle_clock(self, connection: Any) -> None:
         """Make a leap known to other processes, and notice when an operator has confirmed it."""
@@ -256,6 +250,8 @@ class PostgresLedger(LedgerReader):
         self._guard.now_us()
 
     async def _write(self, connection: Any, placement: Placement, now_us: int) -> None:
+        """Write what was decided and commit it, in as few round trips as can be."""
+        seal = ""
         if placement.drafts:
             numbers = await self.global_numbers.take(len(placement.drafts))
             await connection.copy_records_to_table(
@@ -264,10 +260,11 @@ class PostgresLedger(LedgerReader):
                 columns=EVENT_INSERT_COLUMNS,
             )
             crash_point("ledger.events_written")
-            await _seal(connection, placement.head, placement.first_sequence)
+            seal = _seal(placement.head, placement.first_sequence)
         if placement.refusals:
             await self._log_refusals(connection, placement, now_us)
         crash_point("ledger.before_commit")
+        await connection.execute(seal + "COMMIT")
 
     async def _log_refusals(self, connection: Any, placement: Placement, now_us: int) -> None:
         await connection.copy_records_to_table(
@@ -290,13 +287,6 @@ class PostgresLedger(LedgerReader):
 
     def _plain_quantity(self, stored: Decimal) -> str:
         return format(stored, "f")
-
-
-class _Known(msgspec.Struct):
-    """The keys that were known when everything up to sequence `as_of` was visible."""
-
-    stored: dict[bytes, Stored]
-    as_of: int
 
 
 async def migrate(url: str, *, dry_run: bool = False) -> list[Migration]:
@@ -344,6 +334,8 @@ async def _pool(url: str, size: int, settings: dict[str, str]) -> asyncpg.Pool:
         timeout=CONNECT_TIMEOUT_S,
         command_timeout=COMMAND_TIMEOUT_S,
         server_settings=settings,
+        # Our sessions keep their settings, so the usual reset would only cost a round trip.
+        reset=_roll_back,
     )
 
 
@@ -369,14 +361,13 @@ async def _found(connection: Any, now_us: int, salt: str | None, guard: ClockGua
     return Founding(row["ledger_id"], row["salt"], fresh.chain)
 
 
-async def _known_before_lock(connection: Any, wanted: list[bytes]) -> _Known:
-    rows = await connection.fetch(_KNOWN_BEFORE_LOCK, wanted)
-    as_of = next(row[3] for row in rows if row[0] is None)
-    return _Known(_stored(row for row in rows if row[0] is not None), as_of)
-
-
-def _stored(rows: Any) -> dict[bytes, Stored]:
-    return {row[0]: Stored(row[1], row[2], row[3], row[4], row[5]) for row in rows}
+async def _head_and_known(connection: Any, wanted: list[bytes]) -> tuple[Head, dict[bytes, Stored]]:
+    rows = await connection.fetch(_HEAD_AND_KNOWN, wanted)
+    head = next(Head(row[3], row[4], row[5]) for row in rows if row[0] is None)
+    known = {
+        row[0]: Stored(row[1], row[2], row[3], row[4], row[5]) for row in rows if row[0] is not None
+    }
+    return head, known
 
 
 async def _originals(connection: Any, digests: list[bytes]) -> dict[bytes, Original]:
@@ -388,10 +379,20 @@ async def _originals(connection: Any, digests: list[bytes]) -> dict[bytes, Origi
     return {row[0]: Original(row[1], row[2], row[3], row[4]) for row in rows}
 
 
-async def _seal(connection: Any, head: Head, first_sequence: int) -> None:
-    await connection.execute(
-        _SEAL, head.last_sequence, head.received_at, head.chain, first_sequence
+def _seal(head: Head, first_sequence: int) -> str:
+    """The end of a commit, as text, so that it can go with the COMMIT in one round trip."""
+    chain = f"'\\x{head.chain.hex()}'"
+    return (
+        f"INSERT INTO commits VALUES"
+        f" ({head.received_at}, {first_sequence}, {head.last_sequence}, {chain});"
+        f" UPDATE ledger SET last_sequence = {head.last_sequence},"
+        f" received_at = {head.received_at}, chain = {chain}; "
     )
+
+
+async def _roll_back(connection: Any) -> None:
+    if not connection.is_closed() and connection.is_in_transaction():
+        await connection.execute("ROLLBACK")
 
 
 def _numbered(sql: str) -> str:

@@ -434,6 +434,7 @@ def _translated() -> Iterator[None]:
     except (sqlite3.Error, OSError) as error:
         raise LedgerUnavailable(
             f"SQLite could not commit: {error}",
-            hint="Nothing of this request was acknowledged. Look at the state directory's disk, then"
-            " retry with the same keys; what was stored all the same comes back as a duplicate.",
+            hint="Nothing of this request was acknowledged. Look at the state directory's disk,"
+            " then retry with the same keys; what was stored all the same comes back as a"
+            " duplicate.",
         ) from error

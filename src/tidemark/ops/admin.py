@@ -51,13 +51,13 @@ class Admin:
 
     async def list_rejects(self, request: Request) -> Response:
         query = request.query(("tenantId", "code", "idempotencyKey", "limit", "cursor"))
+        limit = limit_of(query, DEFAULT_PAGE, LARGEST_PAGE)
         wanted = RejectFilter(
             tenant_ids=visible_tenants(request.caller, query.get("tenantId")),
             code=query.get("code"),
             idempotency_key=query.get("idempotencyKey"),
             before_id=decode_cursor(query),
         )
-        limit = limit_of(query, DEFAULT_PAGE, LARGEST_PAGE)
         rows = await self._store.read_rejects(wanted, limit)
         more = len(rows) == limit
         return json_response(

@@ -29,6 +29,7 @@ TRADE_FIELDS: Final = frozenset(
 EVENTS_PER_SECOND: Final = 20
 _BATCH_EVENTS: Final = 10
 _MAX_PAUSE_S: Final = 30.0
+_STOP_GRACE_S: Final = 2.0
 _SEED: Final = 7
 
 _CUSTOMERS: Final = {
@@ -142,6 +143,8 @@ async def run_demo(
             if fault is None:
                 pause_s = usual_pause_s
             else:
+                # A server that stops takes nothing any more, just before it ends this as well.
+                await asyncio.sleep(_STOP_GRACE_S)
                 pause_s = min(pause_s * 2, _MAX_PAUSE_S)
                 log.warning("sample traffic pauses for %.0f s: %s", pause_s, fault)
             await asyncio.sleep(pause_s)

@@ -11,6 +11,7 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
+    disable_created_metrics,
     generate_latest,
     multiprocess,
 )
@@ -18,6 +19,9 @@ from prometheus_client import (
 from tidemark.errors import TidemarkError
 from tidemark.ingress.drafts import Outcome
 from tidemark.web.messages import Request, Response
+
+# When a counter was made says nothing that the start of the process does not.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 COMMIT_SIZE_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 LATENCY_BUCKETS_S = (

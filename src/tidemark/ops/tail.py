@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 POLL_S = 0.1
 HEARTBEAT_S = 10.0
+LEDGER_PAUSE_S = 1.0
 PAGE = 500
 MAX_TAILS = 200
 
@@ -88,7 +89,12 @@ class Tails:
     async def _send_all(self, socket: WebSocket, wanted: EventFilter, after: int) -> None:
         told_us = self._clock.elapsed_us()
         while True:
-            page = await self._store.read_events(wanted, after, PAGE)
+            try:
+                page = await self._store.read_events(wanted, after, PAGE)
+            except LedgerUnavailable:
+                # Nothing is lost by waiting: the tail goes on from where it was.
+                await asyncio.sleep(LEDGER_PAUSE_S)
+                continue
             for row in page.events:
                 message = {"type": "event", "event": event_view(row)}
                 await socket.send_text(msgspec.json.encode(message).decode())
@@ -117,7 +123,7 @@ class Tails:
                 head = await self._store.head()
             except LedgerUnavailable as error:
                 log.warning("tails wait for the ledger: %s", error)
-                await asyncio.sleep(1)
+                await asyncio.sleep(LEDGER_PAUSE_S)
                 continue
             if head.last_sequence > self._last_sequence:
                 async with self._advanced:

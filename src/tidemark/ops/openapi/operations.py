@@ -102,7 +102,7 @@ class Operations:
                 "\"ingressSequence\": \"41\"}`, which says that everything up to there was sent "
                 "(after each commit, and every 10 s).\n\nTo resume, open it with `after` set to "
                 "the last sequence that was seen. When the server stops, it closes with 1001; "
-                "when the ledger is away, with 4503. A handshake that is refused is answered "
+                "while the ledger is away, a tail waits. A handshake that is refused is answered "
                 "with the one error shape.",
                 "x-scopes": ["read"],
                 "parameters": self._query(*EVENT_PARAMETERS, "after"),

@@ -1,0 +1,266 @@
+"""`up` and `serve`: ready, reachable, and stopped cleanly at any moment."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
+
+from tests.acceptance.cli_runs import (
+    PROGRAM,
+    environment,
+    started,
+    stop,
+    tidemark,
+    wait_until,
+)
+from tests.services.http_calls import call
+from tests.services.ports import free_port
+from tests.services.processes import children_of, is_running
+
+STOPPED_WITHIN_S = 8.0
+USAGE = {
+    "tenantId": "acme",
+    "metric": "api_calls",
+    "customerRef": "c1",
+    "ts": "2025-01-01T00:00:00Z",
+    "quantity": 1,
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    assert tidemark("init", cwd=tmp_path).code == 0
+    return tmp_path
+
+
+def ready(process: subprocess.Popen[str]) -> str:
+    """Wait for the line that says so, of a command with --json; the address."""
+    assert process.stdout is not None
+    document = json.loads(process.stdout.readline() or "null")
+    assert document is not None, process.communicate()
+    assert document["event"] == "ready"
+    url: str = document["url"]
+    return url
+
+
+def welcome(process: subprocess.Popen[str]) -> str:
+    """Wait for all that is said to people when it is ready."""
+    assert process.stdout is not None
+    lines: list[str] = []
+    while not lines or lines[-1] != "Ctrl-C stops it.\n":
+        lines.append(process.stdout.readline())
+        assert lines[-1], process.communicate()
+    return "".join(lines)
+
+
+def test_up_says_where_to_look_and_every_address_is_there(home: Path) -> None:
+    port = free_port()
+    with started("up", "--port", port, cwd=home) as process:
+        said = welcome(process)
+        base_url = f"http://127.0.0.1:{port}"
+        assert f"is ready on {base_url}" in said
+        assert "tidemark.yaml" in said
+        assert "open to everyone on this machine" in said
+        assert f"tidemark tail --url {base_url}" in said
+        for address in re.findall(r"http://\S+/(?:docs|readyz|metrics)", said):
+            assert call(base_url, "GET", address.removeprefix(base_url)).status == 200
+        [command] = re.findall(r"^  (curl .*)$", said, re.MULTILINE)
+        [body] = [word for word in shlex.split(command) if word.startswith("{")]
+        answer = call(base_url, "POST", "/v1/events", json=json.loads(body)).json
+        assert answer["accepted"] == 1
+        ran = stop(process, signal.SIGINT)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.splitlines()[-1] == "Tidemark stopped."
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_it_within_seconds_even_with_a_tail_connected(
+    home: Path, number: signal.Signals
+) -> None:
+    with started("up", "--demo", "--port", 0, "--json", cwd=home) as process:
+        url = ready(process)
+        with connect(url.replace("http", "ws") + "/admin/events/tail?after=0") as tail:
+            assert "ingressSequence" in tail.recv(30)
+            asked_at = time.monotonic()
+            ran = stop(process, number)
+            assert time.monotonic() - asked_at < STOPPED_WITHIN_S
+            assert _close_code(tail) == 1001
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.json == {"event": "stopped"}
+
+
+def _close_code(tail: ClientConnection) -> int | None:
+    try:
+        while True:
+            tail.recv(10)
+    except ConnectionClosed as closed:
+        return None if closed.rcvd is None else closed.rcvd.code
+
+
+def test_a_signal_before_it_is_ready_stops_it_too(home: Path) -> None:
+    for delay_s in (0.4, 0.6, 0.8):
+        with started("up", "--port", 0, cwd=home) as process:
+            time.sleep(delay_s)
+            ran = stop(process, signal.SIGTERM)
+        # Before its command is loaded, there is nothing to stop but the program.
+        assert ran.code in (0, 143)
+        assert ran.err == ""
+
+
+def test_what_was_accepted_is_there_after_a_restart(home: Path) -> None:
+    statuses = []
+    for _ in range(2):
+        with started("serve", "--port", 0, "--json", cwd=home) as process:
+            answer = call(ready(process), "POST", "/v1/events", json={"events": [USAGE]})
+            statuses += [result["status"] for result in answer.json["results"]]
+            assert stop(process, signal.SIGTERM).code == 0
+    assert statuses == ["accepted", "duplicate"]
+
+
+def test_a_port_in_use_is_told(home: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        for verb in (["up"], ["serve", "--workers", "2"]):
+            ran = tidemark(*verb, "--port", port, cwd=home)
+            assert (ran.code, ran.out) == (2, "")
+            assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in ran.err
+            assert "http.port" in ran.err
+
+
+def test_nobody_has_to_read_what_it_says(home: Path) -> None:
+    """`tidemark up | head -1` goes on serving."""
+    port = free_port()
+    reads, writes = os.pipe()
+    os.close(reads)
+    process = subprocess.Popen(
+        [PROGRAM, "up", "--port", str(port)],
+        cwd=home,
+        env=environment(),
+        stdout=writes,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(writes)
+    with process:
+        try:
+            assert _eventually_ready(port)
+        finally:
+            process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=STOPPED_WITHIN_S)
+    assert (process.returncode, err) == (0, "")
+
+
+def _eventually_ready(port: int) -> bool:
+    for _ in range(300):
+        try:
+            return call(f"http://127.0.0.1:{port}", "GET", "/readyz").status == 200
+        except OSError:
+            time.sleep(0.1)
+    return False
+
+
+def test_several_processes_serve_one_ledger_and_stop_together(home: Path) -> None:
+    with started("serve", "--workers", 2, "--port", 0, "--json", cwd=home) as process:
+        url = ready(process)
+        workers = children_of(process.pid)
+        assert len(workers) == 2
+        answers = [
+            call(url, "POST", "/v1/events", json={"events": [{**USAGE, "customerRef": f"c{n}"}]})
+            for n in range(20)
+        ]
+        sequences = [answer.json["results"][0]["ingressSequence"] for answer in answers]
+        assert sequences == [str(n) for n in range(1, 21)]
+        ran = stop(process, signal.SIGINT)
+    assert (ran.code, ran.json, ran.err) == (0, {"event": "stopped"}, "")
+    assert not any(is_running(pid) for pid in workers)
+
+
+def with_key(home: Path, scope: str) -> str:
+    """Put a key into the configuration and give it."""
+    args = ["--name", "demo", "--scope", scope, "--tenant", "*"]
+    made: dict[str, Any] = tidemark("keygen", *args, "--json", cwd=home).json
+    config = home / "tidemark.yaml"
+    keys = [{"name": "demo", "sha256": made["sha256"], "scopes": [scope], "tenants": ["*"]}]
+    config.write_text(config.read_text() + f"\nauth: {json.dumps({'keys': keys})}\n")
+    key: str = made["key"]
+    return key
+
+
+def taken(url: str, name: str) -> float:
+    """How many events were taken so, by the metrics."""
+    metrics = call(url, "GET", "/metrics").body.decode()
+    [value] = re.findall(rf"^tidemark_ingest_{name}_total ([0-9.e+]+)$", metrics, re.MULTILINE)
+    return float(value)
+
+
+def test_sample_traffic_arrives_with_duplicates_and_no_refusals(home: Path) -> None:
+    with started("up", "--demo", "--port", 0, "--json", cwd=home) as process:
+        url = ready(process)
+        wait_until(lambda: taken(url, "accepted") >= 40 and taken(url, "duplicates") >= 1)
+        streams = {event["stream"] for event in call(url, "GET", "/admin/events").json["events"]}
+        assert call(url, "GET", "/admin/rejects").json["rejects"] == []
+        ran = stop(process, signal.SIGINT)
+    assert streams == {"usage", "trades"}
+    assert (ran.code, ran.err) == (0, "")
+
+
+def test_sample_traffic_needs_a_key_where_keys_are_needed(home: Path) -> None:
+    key = with_key(home, "ingest")
+    ran = tidemark("up", "--demo", "--port", 0, "--json", cwd=home)
+    assert (ran.code, ran.json["error"]["field"]) == (2, "api-key")
+    env = {"TIDEMARK_API_KEY": key}
+    with started("up", "--demo", "--port", 0, cwd=home, env=env) as process:
+        said = welcome(process)
+        assert "1 API key" in said
+        assert key not in said
+        time.sleep(1)
+        assert stop(process).err == ""
+
+
+def test_sample_traffic_that_is_refused_pauses_and_the_server_goes_on(home: Path) -> None:
+    with_key(home, "ingest")
+    args = ["up", "--demo", "--port", 0, "--json", "--api-key", "wrong"]
+    with started(*args, cwd=home) as process:
+        url = ready(process)
+        assert process.stderr is not None
+        warning = process.stderr.readline()
+        assert "sample traffic pauses" in warning
+        assert "not known" in warning
+        assert call(url, "GET", "/readyz").status == 200
+        assert stop(process).code == 0
+
+
+def test_sample_traffic_needs_the_streams_of_the_sample(tmp_path: Path) -> None:
+    (tmp_path / "tidemark.yaml").write_text("streams: {orders: {fields: {a: string}}}\n")
+    ran = tidemark("up", "--demo", "--json", cwd=tmp_path)
+    assert (ran.code, ran.json["error"]["field"]) == (2, "demo")
+
+
+def test_a_server_without_a_usage_stream_shows_no_command_that_would_be_refused(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "tidemark.yaml").write_text("streams: {orders: {fields: {a: string}}}\n")
+    with started("up", "--port", 0, cwd=tmp_path) as process:
+        assert "curl" not in welcome(process)
+        assert stop(process).code == 0
+
+
+def test_an_address_that_is_not_of_this_machine_is_told(home: Path) -> None:
+    with_key(home, "ingest")
+    ran = tidemark("serve", "--host", "192.0.2.1", "--port", 0, cwd=home)
+    assert (ran.code, ran.out) == (2, "")
+    assert "cannot listen on 192.0.2.1" in ran.err
