@@ -34,6 +34,9 @@ Background: TypeAlias = Callable[[str], Coroutine[Any, Any, None]]
 OnReady: TypeAlias = Callable[[str], Awaitable[None] | None]
 
 GRACEFUL_STOP_S = 10
+# How long a connection may go on for its next answer when the process has been told to stop.
+LAST_ANSWERS_POLLS = 30
+LAST_ANSWERS_POLL_S = 0.01
 
 
 class Tidemark:
@@ -126,7 +129,23 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await self._tidemark.close_tails()
+        await self._give_last_answers(sockets or [])
         await super().shutdown(sockets)
+
+    async def _give_last_answers(self, sockets: list[socket.socket]) -> None:
+        """Let each open connection end with an answer that says so.
+
+        Closed at once, a connection on which a request is just arriving would break without a word.
+        """
+        for server in self.servers:
+            server.close()
+        for listener in sockets:
+            listener.close()
+        self.server_state.default_headers.append((b"connection", b"close"))
+        for _ in range(LAST_ANSWERS_POLLS):
+            if not self.server_state.connections:
+                break
+            await asyncio.sleep(LAST_ANSWERS_POLL_S)
 
 
 async def serve(

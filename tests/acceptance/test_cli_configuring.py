@@ -78,7 +78,7 @@ def test_init_says_why_a_file_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_check_tells_what_the_sample_means(tmp_path: Path) -> None:
-    tidemark("init", cwd=tmp_path)
+    (tmp_path / "tidemark.yaml").write_text(sample_text())
     ran = tidemark("check", cwd=tmp_path)
     assert ran.code == 0
     assert "tidemark.yaml is valid" in ran.out
@@ -141,7 +141,7 @@ def test_check_prints_the_schema(tmp_path: Path) -> None:
 
 
 def test_a_fault_of_an_option_names_the_option(tmp_path: Path) -> None:
-    tidemark("init", cwd=tmp_path)
+    (tmp_path / "tidemark.yaml").write_text(sample_text())
     ran = tidemark("serve", "--host", "0.0.0.0", "--json", cwd=tmp_path)
     assert ran.code == 2
     [problem] = ran.json["error"]["problems"]

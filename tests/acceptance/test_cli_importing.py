@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from tests.acceptance.cli_runs import on_terminal, tidemark, without_escapes
+from tidemark.config import sample_text
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    assert tidemark("init", cwd=tmp_path).code == 0
+    (tmp_path / "tidemark.yaml").write_text(sample_text())
     return tmp_path
 
 

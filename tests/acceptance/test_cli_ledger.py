@@ -10,11 +10,12 @@ import pytest
 
 from tests.acceptance.cli_runs import tidemark
 from tests.services.postgres import PostgresServer
+from tidemark.config import sample_text
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    assert tidemark("init", cwd=tmp_path).code == 0
+    (tmp_path / "tidemark.yaml").write_text(sample_text())
     return tmp_path
 
 

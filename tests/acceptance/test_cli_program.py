@@ -121,9 +121,7 @@ def test_a_usage_error_points_to_the_help_of_the_command(tmp_path: Path) -> None
     assert second == "hint: `tidemark send --help` tells more."
 
 
-@pytest.mark.parametrize(
-    "args", [["check"], ["up"], ["serve"], ["migrate"], ["confirm-clock"], ["import", "x.jsonl"]]
-)
+@pytest.mark.parametrize("args", [["check"], ["up"], ["migrate"], ["import", "x.jsonl"]])
 def test_a_command_that_needs_a_configuration_says_how_to_make_one(
     tmp_path: Path, args: list[str]
 ) -> None:

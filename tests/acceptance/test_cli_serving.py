@@ -28,6 +28,7 @@ from tests.acceptance.cli_runs import (
 from tests.services.http_calls import call
 from tests.services.ports import free_port
 from tests.services.processes import children_of, is_running
+from tidemark.config import sample_text
 
 STOPPED_WITHIN_S = 8.0
 USAGE = {
@@ -41,7 +42,7 @@ USAGE = {
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    assert tidemark("init", cwd=tmp_path).code == 0
+    (tmp_path / "tidemark.yaml").write_text(sample_text())
     return tmp_path
 
 

@@ -77,8 +77,7 @@ def test_the_whole_ledger_in_order(tmp_path: Path, server: TidemarkServer) -> No
     ("options", "expected"),
     [
         (["--after", "4", "--limit", "2"], [5, 6]),
-        (["--from-start", "--tenant", "b", "--limit", "1"], [11]),
-        (["--from-start", "--stream", "trades", "--limit", "1"], [11]),
+        (["--from-start", "--tenant", "b", "--stream", "trades", "--limit", "1"], [11]),
         (["--from-start", "--causality-key", "run-1", "--limit", "1"], [11]),
     ],
 )

@@ -313,7 +313,7 @@ class ByTimesAndKeyOnly(HistoryOrder):
 def test_any_order_of_lines_and_any_interruption_give_one_ledger(
     home: LedgerHome, work_dir: Path
 ) -> None:
-    examples = 60 if home.kind == "sqlite" else 10
+    examples = 40 if home.kind == "sqlite" else 10
     check = any_order_and_any_interruption_give_one_ledger(HistoryOrder, home.url, work_dir)
     settings(max_examples=examples)(check)()
 

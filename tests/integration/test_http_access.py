@@ -307,7 +307,10 @@ def test_a_preflight_is_answered_for_allowed_origins_only(
 def refusal(server: TidemarkServer, headers: dict[str, str], query: str = "") -> tuple[int, str]:
     """The status and code with which a handshake is refused."""
     url = f"{server.websocket_url}/admin/events/tail{query}"
-    with pytest.raises(InvalidStatus) as caught, connect(url, additional_headers=headers):
+    with (
+        pytest.raises(InvalidStatus) as caught,
+        connect(url, additional_headers=headers, proxy=None),
+    ):
         pass
     response = caught.value.response
     body = json.loads(response.body or b"{}")
@@ -340,7 +343,7 @@ def test_a_tail_with_a_key_for_some_tenants_shows_only_theirs(guarded: TidemarkS
         usage("globex", customerRef="tail"), usage("acme", customerRef="tail")
     )
     seen = []
-    with connect(url, additional_headers=headers) as tail:
+    with connect(url, additional_headers=headers, proxy=None) as tail:
         while True:
             message = json.loads(tail.recv(timeout=10))
             if message["type"] == "progress":

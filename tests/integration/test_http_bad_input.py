@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import socket
@@ -20,6 +21,8 @@ from tests.integration.http_client import (
 )
 from tests.services.processes import resident_bytes
 from tests.services.tidemark_server import TidemarkServer
+from tidemark.errors import RequestError
+from tidemark.web import messages
 
 MAX_BODY: Final = 5 * 1024 * 1024
 MAX_REFUSED_S: Final = 5.0
@@ -267,6 +270,17 @@ def test_who_goes_on_sending_after_the_refusal_is_cut_off(
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert sent < 50_000_000
     assert resident_bytes(sqlite_server.pid) - before < 40_000_000
+
+
+async def test_a_body_that_does_not_arrive_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def receive() -> Any:
+        await asyncio.sleep(30)
+
+    monkeypatch.setattr(messages, "BODY_TIMEOUT_S", 0.05)
+    request = messages.Request({"headers": [(b"content-length", b"10")]}, receive)
+    with pytest.raises(RequestError) as caught:
+        await request.body(100)
+    assert (caught.value.status, caught.value.code) == (408, "body_timeout")
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_a_database_that_goes_away_and_comes_back_needs_no_restart_of_ours(
     with TidemarkServer(ledger_url=url) as server:
         api = Api(server.base_url, tenant)
         api.accept(usage(tenant, customerRef="before"))
-        with connect(f"{server.websocket_url}/admin/events/tail?after=0") as tail:
+        with connect(f"{server.websocket_url}/admin/events/tail?after=0", proxy=None) as tail:
             assert customer_of_next_event(tail) == "before"
             second_postgres.stop("immediate")
 

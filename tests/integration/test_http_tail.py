@@ -57,7 +57,7 @@ class Tail:
 @contextmanager
 def tail(server: TidemarkServer, **query: str) -> Iterator[Tail]:
     url = f"{server.websocket_url}{PATH}?{urlencode(query)}"
-    with connect(url, max_size=None, close_timeout=0.5) as connection:
+    with connect(url, max_size=None, close_timeout=0.5, proxy=None) as connection:
         yield Tail(connection)
 
 
@@ -189,7 +189,7 @@ def test_a_bad_tail_is_refused_before_the_handshake_in_the_one_error_shape(
     sqlite_server: TidemarkServer, query: str, status: int, code: str, field: str | None
 ) -> None:
     url = f"{sqlite_server.websocket_url}{PATH}{query}"
-    with pytest.raises(InvalidStatus) as caught, connect(url):
+    with pytest.raises(InvalidStatus) as caught, connect(url, proxy=None):
         pass
     response = caught.value.response
     assert response.status_code == status

@@ -29,6 +29,7 @@ from tidemark.config.sample import sample_text
 STARTED_WITHIN_S: Final = 30.0
 STOPPED_WITHIN_S: Final = 30.0
 POLL_S: Final = 0.02
+OTHER_PORTS: Final = 3
 
 # The test process holds the other end of standard input: when it is gone, so is the server.
 PROGRAM: Final = """
@@ -80,6 +81,7 @@ class TidemarkServer:
             self.env["TIDEMARK_LEDGER__URL"] = ledger_url
         self._log = self.directory / "server.log"
         self._process: subprocess.Popen[bytes] | None = None
+        self._was_ready = False
 
     # What a test says about the server.
 
@@ -87,30 +89,36 @@ class TidemarkServer:
         """Returns when `/readyz` says 200; with `wait=False` as soon as the process is there."""
         if self.is_running:
             return self
-        self._reap()
-        with self._log.open("ab") as log:
-            # A session of its own: Ctrl-C in the terminal is for the tests, which then stop it.
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, str(self.config_path)],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                cwd=self.directory,
-                env=self._environment(),
-            )
-        if wait:
-            self.wait_until_ready()
+        self._spawn()
+        if not wait:
+            return self
+        for _ in range(OTHER_PORTS):
+            try:
+                self.wait_until_ready()
+            except ServerFailed:
+                # Somebody else took the port between our finding it and our listening on it.
+                ended = self.exit_code is not None
+                if self._was_ready or not ended or "cannot listen" not in self.log_text():
+                    raise
+                self.port = free_port()
+                self._spawn()
+            else:
+                return self
+        self.wait_until_ready()
         return self
 
     def wait_until_ready(self, timeout_s: float = STARTED_WITHIN_S) -> None:
         deadline = time.monotonic() + timeout_s
-        while self._ready_status() != 200:
+        while True:
+            ready = self._ready_status() == 200
             if not self.is_running:
                 raise ServerFailed(f"Tidemark ended with {self.exit_code}:\n{self.log_tail()}")
+            if ready:
+                break
             if time.monotonic() > deadline:
                 raise ServerFailed(f"Tidemark is not ready in time:\n{self.log_tail()}")
             time.sleep(POLL_S)
+        self._was_ready = True
 
     def stop(self) -> int:
         """SIGTERM, then wait; the exit code."""
@@ -201,6 +209,20 @@ class TidemarkServer:
         self.close()
 
     # How it is done.
+
+    def _spawn(self) -> None:
+        self._reap()
+        with self._log.open("ab") as log:
+            # A session of its own: Ctrl-C in the terminal is for the tests, which then stop it.
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, str(self.config_path)],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                cwd=self.directory,
+                env=self._environment(),
+            )
 
     def _ready_status(self) -> int | None:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=10)

@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import signal
+import socket
 import sys
 import threading
 import time
@@ -15,14 +16,10 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import uvloop
 
-from tidemark.app import listen
-from tidemark.app import serve as serve_app
-from tidemark.cli.configuring import access_text, ledger_text
 from tidemark.cli.options import (
     API_KEY_VARIABLE,
     DEFAULT_URL,
@@ -34,11 +31,10 @@ from tidemark.cli.options import (
 )
 from tidemark.cli.outcome import ExitCode, usage_error
 from tidemark.cli.output import pairs, write_json, write_line, write_lines
-from tidemark.clock import SystemClock
-from tidemark.config import Config
-from tidemark.ledger.opening import open_ledger
-from tidemark.ops.demo import DEMO_METRICS, TRADE_FIELDS, TRADES, USAGE, run_demo
 from tidemark.ops.workers import inherited_socket, run_workers
+
+if TYPE_CHECKING:
+    from tidemark.config import Config
 
 _READY_POLL_S = 0.1
 
@@ -117,12 +113,14 @@ def serve(
         return _run(configured, options, [], as_json=as_json)
     _log_to_stderr()
     with _stoppable():
-        uvloop.run(serve_app(configured.config, sockets=[inherited]))
+        _serve(configured.config, sockets=[inherited])
     return ExitCode.OK
 
 
 def _demo(config: Config, api_key: str | None) -> Background:
     """The sample traffic that this configuration can take."""
+    from tidemark.ops.demo import DEMO_METRICS, TRADE_FIELDS, TRADES, USAGE, run_demo
+
     if config.auth.keys and not api_key:
         raise usage_error(
             "the sample traffic needs an API key, since the configuration has auth.keys",
@@ -166,7 +164,7 @@ def _run(
 
     with _stoppable():
         if config.http.workers == 1:
-            uvloop.run(serve_app(config, on_ready=announce, background=background))
+            _serve(config, on_ready=announce, background=background)
             code = 0
         else:
             code = _run_several(configured, options, announce, background)
@@ -177,12 +175,29 @@ def _run(
     return code
 
 
+def _serve(
+    config: Config,
+    *,
+    sockets: list[socket.socket] | None = None,
+    on_ready: Callable[[str], None] | None = None,
+    background: Sequence[Background] = (),
+) -> None:
+    """Serve in this process. What that takes is loaded here: `--help` need not wait for it."""
+    import uvloop
+
+    from tidemark.app import serve as serve_app
+
+    uvloop.run(serve_app(config, sockets=sockets, on_ready=on_ready, background=background))
+
+
 def _run_several(
     configured: Configured,
     options: Mapping[str, object],
     announce: Callable[[str], None],
     background: Sequence[Background],
 ) -> int:
+    from tidemark.app import listen
+
     config = configured.config
     # A fault of the ledger is told once, here, and not again and again by every process.
     asyncio.run(_try_ledger(config))
@@ -209,6 +224,9 @@ def _run_several(
 
 
 async def _try_ledger(config: Config) -> None:
+    from tidemark.clock import SystemClock
+    from tidemark.ledger.opening import open_ledger
+
     ledger = await open_ledger(config, SystemClock())
     await ledger.close()
 
@@ -253,6 +271,7 @@ def _log_to_stderr() -> None:
 def _welcome(configured: Configured, base_url: str, *, is_demo: bool) -> list[str]:
     """Where to look, now that it runs."""
     from tidemark import __version__
+    from tidemark.cli.configuring import access_text, ledger_text
 
     config = configured.config
     option = "" if base_url == DEFAULT_URL else f" --url {base_url}"

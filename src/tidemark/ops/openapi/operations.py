@@ -40,7 +40,6 @@ INGEST_CODES: Final = (
     "queue_full",
     "ledger_unavailable",
     "clock_leap",
-    "storage_refused",
 )
 
 _WHAT_A_PARAMETER_ASKS: Final = {

@@ -1,0 +1,71 @@
+"""The server process itself: it starts, stops, dies and starts again where it was."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.integration.http_client import Api, usage
+from tests.services.processes import is_running
+from tests.services.tidemark_server import ServerFailed, TidemarkServer
+
+STARTER = """
+import os, signal
+from tests.services.tidemark_server import TidemarkServer
+server = TidemarkServer().start()
+print(server.pid, server.directory, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_server_that_is_told_to_stop_answers_what_it_took_and_goes(
+    number: signal.Signals, tenant: str
+) -> None:
+    with TidemarkServer() as server:
+        api = Api(server.base_url, tenant)
+        api.accept(usage(tenant))
+        code = server.signal_and_wait(number)
+        assert code in (0, -number)
+        assert not server.is_running
+        assert "Application shutdown complete" in server.log_text()
+        assert "Traceback" not in server.log_text()
+        port = server.port
+        server.restart()
+        assert server.port == port
+        assert len(api.events()) == 1
+
+
+def test_a_server_that_cannot_start_says_why() -> None:
+    server = TidemarkServer("streams: {trades: {fields: {side: colour}}}")
+    try:
+        with pytest.raises(ServerFailed, match=r"streams\.trades\.fields\.side"):
+            server.start()
+    finally:
+        server.close()
+    assert not server.directory.exists()
+
+
+def test_no_server_outlives_the_tests_that_started_it() -> None:
+    root = Path(__file__).parents[2]
+    said = subprocess.run(
+        [sys.executable, "-c", STARTER],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said.returncode == -signal.SIGKILL, said.stderr
+    pid, directory = said.stdout.split()
+    deadline = time.monotonic() + 10
+    while is_running(int(pid)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    subprocess.run(["rm", "-rf", directory], check=True)
