@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from tests.contract.appender import SENDERS, Plan
-from tests.contract.stores import LedgerHome, all_commits, all_events
+from tests.contract.events import drafts
+from tests.contract.stores import LedgerHome, all_commits, all_events, append
 from tests.contract.watcher import Sighting, postgres_poll, watch
 from tests.contract.workers import Worker
 from tidemark.ledger.sequencer import GENESIS_CHAIN, extend_chain
@@ -58,6 +59,24 @@ async def test_overlapping_batches_from_many_processes_are_one_gapless_order(
         chain = extend_chain(chain, (event.content_hash for event in of_commit))
         assert commit.chain == chain
     assert (await ledger.head()).last_sequence == len(keys)
+
+
+async def test_a_database_that_is_stricter_by_default_changes_nothing(postgres_url: str) -> None:
+    """Under `serializable` whoever waited for the sequencer's lock would fail."""
+    home = LedgerHome(postgres_url)
+    name = postgres_url.rpartition("/")[2]
+    await home.sql(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
+    one, other = await home.open(), await home.open()
+    outcomes = await asyncio.gather(
+        *(
+            append(store, *drafts(*(f"{number}-{i}" for i in range(3))))
+            for number in range(10)
+            for store in (one, other)
+        )
+    )
+    numbers = {outcome.ingress_sequence for of_request in outcomes for outcome in of_request}
+    assert numbers == set(range(1, 31))
+    await home.close()
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ async def test_nothing_acknowledged_is_lost_when(
     for error in traffic.errors:
         assert error.code == "ledger_unavailable"
         assert "same keys" in error.hint
-    events = await all_events(ledger)
+    events = await until_answered(lambda: all_events(ledger), [])
     assert [event.ingress_sequence for event in events] == list(range(1, len(events) + 1))
     stored = {event.idempotency_key: event.ingress_sequence for event in events}
     assert stored == traffic.acknowledged
@@ -200,7 +200,10 @@ async def test_a_commit_whose_answer_was_lost_comes_back_as_a_duplicate(
             )
         )
         await cutting
-    assert len(await all_events(ledger)) == 60
+    events = await until_answered(
+        lambda: all_events(ledger), [], attempts=postgres_store.READER_CONNECTIONS + 2
+    )
+    assert len(events) == 60
     for one, two in outcomes:
         assert one.status == two.status
         assert one.ingress_sequence is not None

@@ -31,23 +31,21 @@ STOPPED_WITHIN_S: Final = 30.0
 POLL_S: Final = 0.02
 OTHER_PORTS: Final = 3
 
-# The test process holds the other end of standard input: when it is gone, so is the server.
+# `tidemark serve`, which the test process holds by its standard input: when the one is gone, so is
+# the other.
 PROGRAM: Final = """
-import logging, os, sys, threading
-from pathlib import Path
+import os, sys, threading
 
 def outlive_nobody():
     os.read(0, 1)
     os._exit(70)
 
 threading.Thread(target=outlive_nobody, daemon=True).start()
-logging.basicConfig(level=logging.INFO, stream=sys.stderr)
 
-import uvloop
-from tidemark.app import serve
-from tidemark.config import load_config
+from tidemark.cli import main
 
-uvloop.run(serve(load_config(Path(sys.argv[1]), os.environ)))
+sys.argv = ["tidemark", "serve", "--config", sys.argv[1]]
+main()
 """
 
 

@@ -327,3 +327,12 @@ def test_a_stream_that_truncates_cuts_finer_times() -> None:
 @pytest.mark.parametrize("raw", [b"", b"{", b"5", b"[]", b"null", b'"x"', b"{} {}", b"{'a':1}"])
 def test_what_is_no_json_object_is_a_malformed_event(raw: bytes) -> None:
     assert rejected(raw)[0] == "malformed_event"
+
+
+@pytest.mark.parametrize("name", ["tenantId", "metric", "customerRef"])
+def test_a_name_that_no_index_could_hold_is_too_long(name: str) -> None:
+    # Four bytes a character: the three together must fit an index entry of 2,704 bytes.
+    names = dict.fromkeys(("tenantId", "metric", "customerRef"), "\N{GRINNING FACE}" * 200)
+    assert accepted({**USAGE, **names})
+    too_long = {**USAGE, **names, name: names[name] + "x"}
+    assert rejected(too_long) == ("string_too_long", name)

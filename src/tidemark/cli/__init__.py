@@ -21,6 +21,11 @@ import sys
 
 def main() -> None:
     """The program `tidemark`."""
-    from tidemark.cli.program import run
+    try:
+        from tidemark.cli.program import run
 
-    sys.exit(run(sys.argv[1:]))
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:
+        # While the program was still being loaded, or had just done its work.
+        code = 130
+    sys.exit(code)

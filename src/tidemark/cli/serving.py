@@ -162,10 +162,10 @@ def _run(
         else:
             write_lines(_welcome(configured, base_url, is_demo=bool(background)))
 
+    code = int(ExitCode.OK)
     with _stoppable():
         if config.http.workers == 1:
             _serve(config, on_ready=announce, background=background)
-            code = 0
         else:
             code = _run_several(configured, options, announce, background)
     if as_json:

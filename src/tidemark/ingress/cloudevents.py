@@ -18,7 +18,7 @@ from tidemark.errors import EventRejected
 from tidemark.ingress.catalogue import Catalogue
 from tidemark.ingress.drafts import Draft
 from tidemark.ingress.envelopes import Envelope
-from tidemark.ingress.members import MAX_KEY_LENGTH, Members, checked_object, missing
+from tidemark.ingress.members import MAX_KEY_LENGTH, Members, checked_object, missing, name_limit
 from tidemark.ingress.rejections import shown
 from tidemark.ingress.trees import read_tree
 from tidemark.ingress.usage import CONTENT_FIELDS, UsageStream
@@ -53,7 +53,9 @@ class CloudEvents:
         data = dict(self._data(members))
         # A field that the stream itself calls tenantId is data like any other.
         shared = {} if members.has("tenantid") and "tenantId" in stream.field_names else data
-        tenant_id = _either(members, "tenantid", Members(shared, "data"), "tenantId", longest)
+        tenant_id = _either(
+            members, "tenantid", Members(shared, "data"), "tenantId", name_limit(longest)
+        )
         if tenant_id is None:
             raise missing("tenantid", "Add the extension `tenantid`, or `tenantId` to the data.")
         envelope = Envelope(

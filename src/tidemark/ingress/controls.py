@@ -132,7 +132,7 @@ class Controls:
     def _adjust(self, members: Members, envelope: Envelope) -> Draft:
         usage = self._catalogue.require_usage()
         metric = usage.read_metric(members)
-        customer_ref = members.text("customerRef", self._limits.max_string_length)
+        customer_ref = usage.read_customer(members)
         _, period_start = usage.read_time(members, "periodStart")
         quantity = members.decimal("quantity")
         reason = members.text("reason", self._limits.max_string_length)

@@ -7,7 +7,7 @@ import msgspec
 from tidemark.canonical import Json
 from tidemark.config.model import IngestConfig
 from tidemark.errors import EventRejected
-from tidemark.ingress.members import MAX_KEY_LENGTH, Members
+from tidemark.ingress.members import MAX_KEY_LENGTH, Members, name_limit
 from tidemark.ingress.schemas import ABSENT
 from tidemark.timestamps import format_timestamp
 
@@ -33,7 +33,7 @@ class Envelope(msgspec.Struct, gc=False):
 def read_envelope(members: Members, limits: IngestConfig) -> Envelope:
     """The fields that usage, stream and control events have in common."""
     return Envelope(
-        tenant_id=members.text("tenantId", limits.max_string_length),
+        tenant_id=members.text("tenantId", name_limit(limits.max_string_length)),
         idempotency_key=members.optional_text("idempotencyKey", MAX_KEY_LENGTH),
         causality_key=members.optional_text("causalityKey", MAX_KEY_LENGTH),
         source=members.optional_text("source", limits.max_string_length),

@@ -15,9 +15,17 @@ from tidemark.ingress.trees import member_path
 from tidemark.timestamps import normalise_timestamp
 
 MAX_KEY_LENGTH: Final = 256
+# Tenant, metric and customer stand together in an index of the ledger, and PostgreSQL's entries end
+# at 2,704 bytes; a character is up to four.
+MAX_NAME_LENGTH: Final = 200
 
 # A longer name is no misspelling of ours, and comparing it would cost.
 _MAX_COMPARED_CHARACTERS: Final = 64
+
+
+def name_limit(max_string_length: int) -> int:
+    """The most characters in `tenantId`, `metric` and `customerRef`."""
+    return min(max_string_length, MAX_NAME_LENGTH)
 
 
 class Members:

@@ -15,7 +15,7 @@ from tidemark.ingress.drafts import Draft
 from tidemark.ingress.envelopes import Envelope, QuickEvent, refuse_future
 from tidemark.ingress.fields import NotQuick
 from tidemark.ingress.identity import Identity
-from tidemark.ingress.members import MAX_KEY_LENGTH, checked_timestamp
+from tidemark.ingress.members import MAX_KEY_LENGTH, checked_timestamp, name_limit
 from tidemark.ingress.schemas import ABSENT, DeclaredSchema, Reading
 from tidemark.timestamps import normalise_timestamp
 
@@ -36,6 +36,7 @@ class EventStream:
         self.field_names = frozenset(stream.fields)
         self._truncate = stream.truncate
         self._max_length = limits.max_string_length
+        self._max_name_length = name_limit(limits.max_string_length)
         self._identity = identity
         self._has_identity = bool(stream.identity)
         self._schema = DeclaredSchema(
@@ -49,7 +50,7 @@ class EventStream:
         causality_key = event.causalityKey
         source = event.source
         if (
-            not 0 < len(tenant_id) <= self._max_length
+            not 0 < len(tenant_id) <= self._max_name_length
             or event.data is ABSENT
             or event.quantity is not ABSENT
             or event.meta is not ABSENT

@@ -25,6 +25,7 @@ from tidemark.ingress.members import (
     Members,
     checked_timestamp,
     missing,
+    name_limit,
     suggestion,
 )
 from tidemark.ingress.rejections import shown
@@ -70,6 +71,7 @@ class UsageStream:
         self._truncate = stream.truncate
         self._limits = limits
         self._max_length = limits.max_string_length
+        self._max_name_length = name_limit(limits.max_string_length)
         self._identity = identity
         self._metrics = None if stream.metrics is None else frozenset(stream.metrics)
         self._metrics_in_order = stream.metrics or []
@@ -92,6 +94,7 @@ class UsageStream:
         causality_key = event.causalityKey
         source = event.source
         longest = self._max_length
+        longest_name = self._max_name_length
         if (
             not metric
             or not customer_ref
@@ -100,9 +103,9 @@ class UsageStream:
             or event.stream is not None
             or event.data is not ABSENT
             or event.occurredAt is not None
-            or len(tenant_id) > longest
-            or len(metric) > longest
-            or len(customer_ref) > longest
+            or len(tenant_id) > longest_name
+            or len(metric) > longest_name
+            or len(customer_ref) > longest_name
             or (resource_id is not None and len(resource_id) > longest)
             or (key is not None and not 0 < len(key) <= MAX_KEY_LENGTH)
             or (causality_key is not None and not 0 < len(causality_key) <= MAX_KEY_LENGTH)
@@ -165,7 +168,7 @@ class UsageStream:
         """
         members = Members(content, path)
         metric = self.read_metric(members)
-        customer_ref = members.text("customerRef", self._max_length)
+        customer_ref = self.read_customer(members)
         occurred, occurred_path = envelope.occurred, envelope.occurred_path
         if members.has("ts"):
             occurred, occurred_path = members.value("ts"), members.path("ts")
@@ -212,7 +215,7 @@ class UsageStream:
         )
 
     def read_metric(self, members: Members) -> str:
-        metric = members.text("metric", self._max_length)
+        metric = members.text("metric", self._max_name_length)
         if self._metrics is not None and metric not in self._metrics:
             raise EventRejected(
                 f"the metric {shown(metric)} is not declared",
@@ -221,6 +224,9 @@ class UsageStream:
                 hint=suggestion(metric, self._metrics_in_order),
             )
         return metric
+
+    def read_customer(self, members: Members) -> str:
+        return members.text("customerRef", self._max_name_length)
 
     def read_amount(self, members: Members) -> tuple[str | None, str, bytes | None]:
         """Resource, quantity and canonical `meta`; no `meta` and an empty one are the same."""

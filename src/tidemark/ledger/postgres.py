@@ -61,6 +61,8 @@ SESSION_SETTINGS = {
     "search_path": SCHEMA,
     "timezone": "UTC",
     "jit": "off",
+    # What waited for the sequencer's lock must then see what the one before it committed.
+    "default_transaction_isolation": "read committed",
     "lock_timeout": f"{HUNG_AFTER_S}s",
     "idle_in_transaction_session_timeout": f"{HUNG_AFTER_S}s",
 }

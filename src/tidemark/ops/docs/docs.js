@@ -287,9 +287,11 @@ function tailCard(path, socket) {
     h("div", { class: "row" }, inputs.map(([parameter, input]) => h("label", {}, parameter.name, input))),
     h("div", { class: "row" }, button),
     h("div", { class: "answer", "aria-live": "polite" }, verdict, log));
+  form.lastChild.hidden = true;
 
   function toggle(event) {
     event.preventDefault();
+    form.lastChild.hidden = false;
     if (open) { open.close(); return; }
     const query = new URLSearchParams(inputs.map(([parameter, input]) => [parameter.name, input.value]).filter(([, value]) => value));
     log.textContent = "";

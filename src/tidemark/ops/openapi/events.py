@@ -12,6 +12,7 @@ from tidemark.ops.openapi.values import (
     example_value,
     field_schema,
     key_text,
+    name_text,
     optional,
     sent_decimal,
     sent_time,
@@ -144,7 +145,7 @@ def _anything() -> Schema:
 def _envelope(config: Config) -> dict[str, Schema]:
     limits = config.ingest
     return {
-        "tenantId": text_of(limits, "Whose event it is."),
+        "tenantId": name_text(limits, "Whose event it is."),
         "idempotencyKey": optional(
             key_text(
                 "The key that makes two events of a tenant the same event. Without it one is "
@@ -160,12 +161,12 @@ def _envelope(config: Config) -> dict[str, Schema]:
 
 def _usage_content(stream: StreamConfig, config: Config) -> dict[str, Schema]:
     limits = config.ingest
-    metric = text_of(limits, "What was used.")
+    metric = name_text(limits, "What was used.")
     if stream.metrics is not None:
         metric = {"type": "string", "enum": stream.metrics, "description": "What was used."}
     return {
         "metric": metric,
-        "customerRef": text_of(limits, "Who used it."),
+        "customerRef": name_text(limits, "Who used it."),
         "resourceId": {
             "type": ["string", "null"],
             "maxLength": limits.max_string_length,
@@ -352,7 +353,7 @@ def _cloud_event(config: Config) -> Schema:
             },
             "time": optional(sent_time("When it happened.")),
             "tenantid": optional(
-                text_of(limits, "Whose event it is, unless `data.tenantId` says it.")
+                name_text(limits, "Whose event it is, unless `data.tenantId` says it.")
             ),
             "idempotencykey": optional(key_text("As `idempotencyKey` of a plain event.")),
             "causalitykey": optional(key_text("As `causalityKey` of a plain event.")),

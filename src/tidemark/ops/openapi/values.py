@@ -7,7 +7,7 @@ from typing import Any, Final
 from tidemark.config.model import FieldConfig, IngestConfig
 from tidemark.decimals import MAX_FRACTION_DIGITS, MAX_INTEGER_DIGITS
 from tidemark.ingress.fields import BIGINT_BITS, INT_BITS
-from tidemark.ingress.members import MAX_KEY_LENGTH
+from tidemark.ingress.members import MAX_KEY_LENGTH, name_limit
 
 Schema = dict[str, Any]
 
@@ -79,6 +79,10 @@ def text_of(limits: IngestConfig, text: str, *, most: int | None = None) -> Sche
         "maxLength": most or limits.max_string_length,
         "description": text,
     }
+
+
+def name_text(limits: IngestConfig, text: str) -> Schema:
+    return text_of(limits, text, most=name_limit(limits.max_string_length))
 
 
 def key_text(text: str) -> Schema:
