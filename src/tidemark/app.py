@@ -116,11 +116,16 @@ class _Server(uvicorn.Server):
     """Stops when told, says when it is ready, and ends websockets before it waits for requests."""
 
     def __init__(
-        self, config: uvicorn.Config, on_ready: Callable[[], Awaitable[None]], tidemark: Tidemark
+        self,
+        config: uvicorn.Config,
+        tidemark: Tidemark,
+        on_ready: Callable[[], Awaitable[None]],
+        on_stop: Callable[[], Awaitable[None]],
     ) -> None:
         super().__init__(config)
-        self._on_ready = on_ready
         self._tidemark = tidemark
+        self._on_ready = on_ready
+        self._on_stop = on_stop
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -128,6 +133,7 @@ class _Server(uvicorn.Server):
             await self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._on_stop()
         await self._tidemark.close_tails()
         await self._give_last_answers(sockets or [])
         await super().shutdown(sockets)
@@ -174,6 +180,11 @@ async def serve(
                     await result
             tasks.extend(asyncio.create_task(work(base_url)) for work in background)
 
+        async def stop_background() -> None:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
         server = _Server(
             uvicorn.Config(
                 tidemark.application,
@@ -187,16 +198,12 @@ async def serve(
                 timeout_graceful_shutdown=GRACEFUL_STOP_S,
                 ws_max_size=config.http.max_body_bytes,
             ),
-            ready,
             tidemark,
+            on_ready=ready,
+            on_stop=stop_background,
         )
-        try:
-            with contextlib.suppress(KeyboardInterrupt):
-                await server.serve(sockets=listening)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            await server.serve(sockets=listening)
     finally:
         for listener in listening:
             listener.close()

@@ -15,6 +15,8 @@
     │   ├── SaltMismatch       salt_mismatch           the ledger was made with another salt
     │   ├── SchemaMismatch     schema_mismatch         the store's schema is not this version's
     │   └── ImportRefused      import_refused          a history cannot be imported as it is
+    │       └── InvalidHistory (in ledger.importer)    … with the lines that are at fault
+    ├── EventFileError         (in event_files)        a file of events cannot be read on
     └── ClientError            (code per case)         the client library cannot deliver
         └── DeliveryFailed     (in client)             … with the events that were not delivered
 

@@ -260,6 +260,15 @@ def test_a_server_without_a_usage_stream_shows_no_command_that_would_be_refused(
         assert stop(process).code == 0
 
 
+def test_a_server_on_all_addresses_says_how_to_call_it_from_here(home: Path) -> None:
+    with_key(home, "ingest")
+    with started("serve", "--host", "0.0.0.0", "--port", 0, "--json", cwd=home) as process:
+        url = ready(process)
+        assert url.startswith("http://127.0.0.1:")
+        assert call(url, "GET", "/readyz").status == 200
+        assert stop(process).code == 0
+
+
 def test_an_address_that_is_not_of_this_machine_is_told(home: Path) -> None:
     with_key(home, "ingest")
     ran = tidemark("serve", "--host", "192.0.2.1", "--port", 0, cwd=home)

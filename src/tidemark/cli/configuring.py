@@ -15,7 +15,6 @@ from tidemark.cli.options import (
     CONFIG_NAME,
     CONFIG_VARIABLE,
     Configured,
-    callable_url,
     config_option,
     configuration,
     json_option,
@@ -91,16 +90,15 @@ def access_text(config: Config) -> str:
     """Who may call."""
     if not config.auth.keys:
         return "open to everyone on this machine, since there are no auth.keys"
-    return f"{plural(len(config.auth.keys), 'API key')}"
+    return plural(len(config.auth.keys), "API key")
 
 
 def _summary(config: Config) -> list[tuple[str, str]]:
     rows = [("ledger", ledger_text(config))]
     if config.sequence.url is not None:
         rows.append(("sequence", redact(config.sequence.url)))
-    address = callable_url(config.http.host, config.http.port)
     workers = "" if config.http.workers == 1 else f", {config.http.workers} processes"
-    rows.append(("listens", f"{config.http.host}:{config.http.port} ({address}){workers}"))
+    rows.append(("listens", f"{config.http.host}:{config.http.port}{workers}"))
     rows.append(("access", access_text(config)))
     rows += [
         ("", f"{key.name}: {', '.join(key.scopes)} for {', '.join(key.tenants)}")

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -156,7 +157,9 @@ def _run(
     config = configured.config
     _log_to_stderr()
 
-    def announce(base_url: str) -> None:
+    def announce(listening_on: str) -> None:
+        place = urlsplit(listening_on)
+        base_url = callable_url(place.hostname or "", place.port or 0)
         if as_json:
             write_json({"event": "ready", "url": base_url, "config": configured.as_json})
         else:
@@ -266,6 +269,8 @@ def _log_to_stderr() -> None:
     # What these say while all is well is said above, in fewer words.
     for name in ("uvicorn", "uvicorn.error", "tidemark.client"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    # It logs a traceback for each connection that a database takes with it; we say it in a line.
+    logging.getLogger("asyncpg.pool").setLevel(logging.ERROR)
 
 
 def _welcome(configured: Configured, base_url: str, *, is_demo: bool) -> list[str]:

@@ -40,7 +40,7 @@ class _Message(msgspec.Struct, rename="camel"):
     ingress_sequence: str | None = None
 
 
-class _Event(msgspec.Struct, rename="camel"):
+class TailedEvent(msgspec.Struct, rename="camel"):
     """What a line for people shows of an event."""
 
     ingress_sequence: str
@@ -71,7 +71,7 @@ class _Refusal(msgspec.Struct):
 
 
 _decode_message = msgspec.json.Decoder(_Message).decode
-_decode_event = msgspec.json.Decoder(_Event).decode
+_decode_event = msgspec.json.Decoder(TailedEvent).decode
 _decode_refusal = msgspec.json.Decoder(_Refusal).decode
 
 
@@ -215,13 +215,13 @@ class _Tail:
                 self._position = int(message.ingress_sequence)
         return False
 
-    def _show(self, event: _Event, raw: bytes) -> bool:
+    def _show(self, event: TailedEvent, raw: bytes) -> bool:
         """Write an event; False if nobody reads any more."""
         line = raw.decode() if self._as_json else event_text(event, has_colour=self._has_colour)
         return put(line, sys.stdout)
 
 
-def event_text(event: _Event, *, has_colour: bool) -> str:
+def event_text(event: TailedEvent, *, has_colour: bool) -> str:
     """An event on one line."""
     words = [event.control, event.target, event.metric, event.customer_ref, event.resource_id]
     if event.quantity is not None:

@@ -425,7 +425,7 @@ def _translated() -> Iterator[None]:
         TimeoutError,
     ) as error:
         raise LedgerUnavailable(
-            f"PostgreSQL could not commit: {type(error).__name__}: {error}",
+            f"PostgreSQL failed: {type(error).__name__}: {error}",
             hint="Nothing of this request was acknowledged. Retry it with the same keys; "
             "what was stored all the same comes back as a duplicate.",
         ) from error

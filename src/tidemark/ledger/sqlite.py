@@ -52,7 +52,7 @@ from tidemark.ledger.sortable import from_sortable, to_sortable
 READER_THREADS = 2
 BUSY_TIMEOUT_S = 20.0
 BUSY_POLL_S = 0.01
-CACHE_KIB = 256 * 1024
+CACHE_KIB = 128 * 1024
 # A checkpoint copies each page once however often it was written since the last one, and random
 # keys touch many pages: few large checkpoints cost far less than many small ones.
 WAL_CHECKPOINT_PAGES = 16_384
@@ -433,7 +433,7 @@ def _translated() -> Iterator[None]:
         ) from error
     except (sqlite3.Error, OSError) as error:
         raise LedgerUnavailable(
-            f"SQLite could not commit: {error}",
+            f"SQLite failed: {error}",
             hint="Nothing of this request was acknowledged. Look at the state directory's disk,"
             " then retry with the same keys; what was stored all the same comes back as a"
             " duplicate.",

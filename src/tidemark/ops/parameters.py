@@ -79,6 +79,9 @@ def time_of(query: dict[str, str], name: str) -> int | None:
     try:
         return parse_timestamp(text, truncate=True)
     except EventRejected as error:
+        if error.code == "timestamp_out_of_range":
+            # Nothing is stored out there, so as a bound it is as good as the end of the range.
+            return 0 if text[:4] <= "1970" else MAX_SEQUENCE
         raise invalid(name, error.message, error.hint) from None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Final
 
 from tidemark.ops.openapi.codes import REQUEST_CODES, by_status
@@ -123,18 +123,17 @@ def answer_schemas() -> dict[str, Schema]:
     }
 
 
-def refusals(codes: Mapping[str, None] | list[str]) -> dict[str, Schema]:
+def refusals(codes: Iterable[str]) -> dict[str, Schema]:
     """The responses of an operation that can be refused with these codes, by status."""
     responses = {}
     for status, of_status in by_status(codes).items():
         meanings = "\n".join(f"- `{code}`: {REQUEST_CODES[code].meaning}" for code in of_status)
         responses[str(status)] = {
             "description": meanings,
-            "headers": _headers_of(status),
             "content": {"application/json": {"schema": reference("ErrorAnswer")}},
         }
-        if not responses[str(status)]["headers"]:
-            del responses[str(status)]["headers"]
+        if headers := _headers_of(status):
+            responses[str(status)]["headers"] = headers
     return responses
 
 
