@@ -17,7 +17,7 @@ from tidemark.ingress.drafts import Entry, Outcome, Submission
 from tidemark.ledger import postgres, sqlite
 from tidemark.ledger.global_sequence import GlobalNumbers
 from tidemark.ledger.migrations import Migration
-from tidemark.ledger.port import CommitRow, EventFilter, EventRow
+from tidemark.ledger.port import CommitRow, EventFilter, EventRow, HistoryCommit
 from tidemark.ledger.postgres import PostgresLedger
 from tidemark.ledger.sqlite import SqliteLedger
 
@@ -103,6 +103,15 @@ async def append(ledger: Ledger, *entries: Entry) -> list[Outcome]:
 async def append_all(ledger: Ledger, *submissions: Submission) -> list[list[Outcome]]:
     """Several requests in one group."""
     return await ledger.append_group(submissions, no_corrections)
+
+
+async def append_history(ledger: Ledger, *commits: tuple[int, Entry]) -> list[Outcome]:
+    """Commits of a history, each with one event, in one transaction."""
+    outcomes = await ledger.append_history(
+        [HistoryCommit(time, Submission("import", [entry])) for time, entry in commits],
+        no_corrections,
+    )
+    return [outcome for [outcome] in outcomes]
 
 
 async def all_events(ledger: Ledger) -> list[EventRow]:

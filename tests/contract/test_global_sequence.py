@@ -12,7 +12,7 @@ import pytest
 
 from tests.contract.events import SECOND, ManualClock, draft, drafts, statuses
 from tests.contract.frozen import frozen
-from tests.contract.stores import Ledger, LedgerHome, all_events, append
+from tests.contract.stores import Ledger, LedgerHome, all_events, append, append_history
 from tests.services.postgres import PostgresServer
 from tidemark.clock import SystemClock
 from tidemark.config import load_config
@@ -53,6 +53,12 @@ async def numbered(
 
 async def global_numbers(ledger: Ledger) -> list[int | None]:
     return [event.global_sequence for event in await all_events(ledger)]
+
+
+async def test_the_commits_of_a_history_have_consecutive_numbers(numbered: Ledger) -> None:
+    await append_history(numbered, (5, draft("a")), (6, draft("a")), (7, draft("b")))
+    await append(numbered, draft("live"))
+    assert await global_numbers(numbered) == [1, 2, 3]
 
 
 async def append_quickly(ledger: Ledger, *keys: str) -> None:

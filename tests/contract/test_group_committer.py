@@ -30,7 +30,7 @@ from tidemark.ingress.drafts import (
     Rejection,
     Submission,
 )
-from tidemark.ledger import postgres, sqlite
+from tidemark.ledger import postgres, sqlite_connection
 from tidemark.ledger.group_commit import GroupCommitter
 
 # What no database stores as text; ingress lets no such thing through.
@@ -258,7 +258,7 @@ async def somebody_elses_lock(home: LedgerHome) -> AsyncIterator[None]:
 async def test_a_store_that_fails_is_said_to_all_of_the_group_and_the_next_group_is_tried(
     home: LedgerHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(sqlite_connection, "BUSY_TIMEOUT_S", 0.2)
     monkeypatch.setitem(postgres.WRITER_SETTINGS, "lock_timeout", "200ms")
     ledger, tally = await home.open(), Tally()
     async with committing(ledger, tally) as committer:

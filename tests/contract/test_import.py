@@ -6,6 +6,7 @@ import json
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,8 +32,10 @@ from tests.contract.stores import (
     keys_in_order,
 )
 from tidemark.event_files import EventLine, read_events
+from tidemark.ingress.drafts import CorrectionResolver
 from tidemark.ledger.history_plan import JUDGED_TOGETHER, Problem
 from tidemark.ledger.importer import InvalidHistory, Progress
+from tidemark.ledger.port import HistoryCommit
 from tidemark.ledger.sequencer import GENESIS_CHAIN, extend_chain
 
 
@@ -121,6 +124,27 @@ async def test_a_commit_is_as_large_as_the_history_says(ledger: Ledger, work_dir
     assert (report.accepted, report.commits) == (count, 1)
     [commit] = await all_commits(ledger)
     assert (commit.first_sequence, commit.last_sequence) == (1, count)
+
+
+async def test_commits_are_written_together_up_to_a_number_of_events(
+    ledger: Ledger, work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transactions: list[list[int]] = []
+    append_history = ledger.append_history
+
+    async def counted(commits: Sequence[HistoryCommit], resolve: CorrectionResolver) -> Any:
+        transactions.append([len(commit.submission.entries) for commit in commits])
+        return await append_history(commits, resolve)
+
+    monkeypatch.setattr(ledger, "append_history", counted)
+    sizes = [1, 2, 2, 3, 2, 9, 1, 5]
+    history = [usage(f"{at}-{n}", at + 1) for at, size in enumerate(sizes) for n in range(size)]
+    report = await run_import(ledger, history, work_dir, events_together=5)
+    assert transactions == [[1, 2, 2], [3, 2], [9], [1], [5]]
+    assert (report.accepted, report.commits) == (sum(sizes), len(sizes))
+    assert (report.first_sequence, report.last_sequence) == (1, sum(sizes))
+    commits = await all_commits(ledger)
+    assert [c.last_sequence - c.first_sequence + 1 for c in commits] == sizes
 
 
 async def test_the_ledger_goes_on_behind_its_history(ledger: Ledger, work_dir: Path) -> None:

@@ -30,12 +30,18 @@ from tests.contract.histories import (
     usage,
     void,
 )
-from tests.contract.stores import SQLITE_SCHEME, Ledger, LedgerHome, all_commits, append
+from tests.contract.stores import (
+    SQLITE_SCHEME,
+    Ledger,
+    LedgerHome,
+    all_commits,
+    append,
+    append_history,
+)
 from tests.unit.planted import assert_catches
 from tidemark.crash import POINTS
 from tidemark.errors import ImportRefused, LedgerUnavailable
 from tidemark.event_files import EventLine
-from tidemark.ingress.drafts import Submission
 from tidemark.ledger import importer
 from tidemark.ledger.history import Place
 from tidemark.ledger.history_order import HistoryOrder
@@ -155,7 +161,7 @@ async def test_a_tick_is_refused(ledger: Ledger, work_dir: Path) -> None:
 
 
 class Interference:
-    """A store in which something else happens around an append."""
+    """A store in which something else happens around a transaction of an import."""
 
     def __init__(
         self, ledger: Ledger, moment: int, *, after: bool, act: Callable[[Ledger], Any]
@@ -168,11 +174,11 @@ class Interference:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ledger, name)
 
-    async def append_group(self, *arguments: Any, **options: Any) -> Any:
+    async def append_history(self, *arguments: Any) -> Any:
         self._moment -= 1
         if self._moment == 0 and not self._after:
             await self._act(self._ledger)
-        result = await self._ledger.append_group(*arguments, **options)
+        result = await self._ledger.append_history(*arguments)
         if self._moment == 0 and self._after:
             await self._act(self._ledger)
         return result
@@ -183,22 +189,18 @@ async def test_a_live_event_while_the_import_runs_stops_it(ledger: Ledger, work_
         ledger, 3, after=False, act=lambda real: append(real, draft("live", occurred_at=None))
     )
     with pytest.raises(ImportRefused) as caught:
-        await run_import(busy, five_commits(), work_dir)  # type: ignore[arg-type]
+        await run_import(busy, five_commits(), work_dir, events_together=1)
     assert caught.value.hint
     assert [c.last_sequence for c in await all_commits(ledger)] == [2, 4, 5]
 
 
 async def test_another_import_while_this_one_runs_stops_it(ledger: Ledger, work_dir: Path) -> None:
     async def import_another(real: Ledger) -> None:
-        await real.append_group(
-            [Submission("other", [draft("other")])],
-            lambda correction, original: pytest.fail("there is nothing to resolve"),
-            received_at=START + 35_000_000,
-        )
+        await append_history(real, (START + 35_000_000, draft("other")))
 
     busy = Interference(ledger, 3, after=False, act=import_another)
     with pytest.raises(ImportRefused, match="something else writes") as caught:
-        await run_import(busy, five_commits(), work_dir)  # type: ignore[arg-type]
+        await run_import(busy, five_commits(), work_dir, events_together=1)
     assert caught.value.hint
 
 
@@ -241,7 +243,8 @@ EVENTS = st.one_of(
     st.builds(usage, KEYS, SECONDS, quantity=st.just("not a number")),
 )
 HISTORIES = st.lists(EVENTS, min_size=1, max_size=12)
-# After how many commits each of the first runs is interrupted, and on which side of the commit.
+TOGETHER = st.integers(min_value=1, max_value=5)
+# In which transaction each of the first runs is interrupted, and on which side of its commit.
 INTERRUPTIONS = st.lists(
     st.tuples(st.integers(min_value=1, max_value=3), st.booleans()), max_size=3
 )
@@ -252,7 +255,7 @@ async def lose_the_ledger(ledger: Ledger) -> None:
 
 
 async def imported(
-    home: LedgerHome, runs: list[list[Event]], interruptions: Any, work: Path
+    home: LedgerHome, runs: list[list[Event]], interruptions: Any, work: Path, together: int
 ) -> Any:
     """What an empty ledger holds after these runs, of which only the last is left alone."""
     await wipe(home)
@@ -260,7 +263,9 @@ async def imported(
         ledger = await home.open(salt=SALT)
         store: Any = Interference(ledger, moment, after=after, act=lose_the_ledger)
         try:
-            report = await run_import(store, lines, work, skip_invalid=True)
+            report = await run_import(
+                store, lines, work, skip_invalid=True, events_together=together
+            )
         except LedgerUnavailable:
             continue
         except ImportRefused as error:
@@ -285,13 +290,13 @@ async def wipe(home: LedgerHome) -> None:
 def any_order_and_any_interruption_give_one_ledger(
     order_type: type[HistoryOrder], url: str, work: Path
 ) -> Callable[[], None]:
-    @given(st.data(), HISTORIES, INTERRUPTIONS)
-    def check(data: st.DataObject, history: list[Event], interruptions: Any) -> None:
+    @given(st.data(), HISTORIES, INTERRUPTIONS, TOGETHER)
+    def check(data: st.DataObject, history: list[Event], interruptions: Any, some: int) -> None:
         runs = [data.draw(st.permutations(history)) for _ in range(len(interruptions) + 1)]
         home = LedgerHome(url)
         with patch.object(importer, "HistoryOrder", order_type):
-            expected = asyncio.run(imported(home, [history], [], work))
-            assert asyncio.run(imported(home, runs, interruptions, work)) == expected
+            expected = asyncio.run(imported(home, [history], [], work, together=1))
+            assert asyncio.run(imported(home, runs, interruptions, work, some)) == expected
 
     return check
 
@@ -333,7 +338,8 @@ def test_that_property_catches_an_order_that_depends_on_the_lines(
 async def test_an_import_that_is_killed_goes_on_where_it_was(
     point: str, home: LedgerHome, work_dir: Path, tmp_path: Path
 ) -> None:
-    history = [usage(f"{n}", n // 4 + 1, occurred=n % 3) for n in range(20)]
+    # Each of the transactions of the child has two commits.
+    history = [usage(f"{n}", n // 4 + 1, occurred=n % 3) for n in range(40)]
     expected = await contents_of_one_run(history, tmp_path)
     for armed in (f"{point}:2", f"{point}:2", None):
         random.Random(point).shuffle(history)

@@ -16,11 +16,16 @@ from tests.contract.events import (
     ManualClock,
     draft,
     drafts,
-    no_corrections,
 )
-from tests.contract.stores import Ledger, LedgerHome, all_commits, all_events, append
-from tidemark.errors import ClockLeap, ImportRefused
-from tidemark.ingress.drafts import Submission
+from tests.contract.stores import (
+    Ledger,
+    LedgerHome,
+    all_commits,
+    all_events,
+    append,
+    append_history,
+)
+from tidemark.errors import ClockLeap
 from tidemark.ledger.ticker import run_ticker
 
 
@@ -309,13 +314,9 @@ async def test_an_import_keeps_the_times_of_its_history_whatever_the_clock_says(
     ledger: Ledger, clock: ManualClock
 ) -> None:
     clock.step(2 * HOUR)
-    for number, received_at in enumerate((5, 17, START - 1)):
-        submission = Submission("import", [draft(f"{number}", occurred_at=None)])
-        await ledger.append_group([submission], no_corrections, received_at=received_at)
+    await append_history(ledger, (5, draft("a", occurred_at=None)))
+    await append_history(
+        ledger, (17, draft("b", occurred_at=None)), (START - 1, draft("c", occurred_at=None))
+    )
     assert await commit_times(ledger) == [5, 17, START - 1]
     assert [event.occurred_at for event in await all_events(ledger)] == [5, 17, START - 1]
-    with pytest.raises(ImportRefused):
-        await ledger.append_group(
-            [Submission("import", [draft("late")])], no_corrections, received_at=START - 1
-        )
-    assert len(await all_events(ledger)) == 3

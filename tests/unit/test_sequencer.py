@@ -87,14 +87,24 @@ class Store:
 
     def __init__(self, sequencer: Sequencer) -> None:
         self._sequencer = sequencer
-        self._stored: dict[bytes, Stored] = {}
+        self.stored: dict[bytes, Stored] = {}
         self._originals: dict[bytes, Original] = {}
         self.head = Head(0, 0, GENESIS_CHAIN)
         self.commits: list[tuple[int, int, int, bytes]] = []
         self.events: list[Draft] = []
 
     def append(self, group: Group) -> Placement:
-        submissions: Sequence[Submission] = group.submissions
+        submissions, digests = self.prepared(group.submissions)
+        placement = self._sequencer.place(
+            submissions, digests, self.stored, self.head, group.now_us
+        )
+        self.keep(placement)
+        return placement
+
+    def prepared(
+        self, submissions: Sequence[Submission]
+    ) -> tuple[Sequence[Submission], list[list[bytes | None]]]:
+        """What is to be placed: no corrections any more, and the digest of each entry."""
         if correction_targets(entry for one in submissions for entry in one.entries):
             submissions = self._sequencer.resolve(submissions, self._originals, judge)
         digests = [
@@ -106,13 +116,13 @@ class Store:
             ]
             for submission in submissions
         ]
-        placement = self._sequencer.place(
-            submissions, digests, self._stored, self.head, group.now_us
-        )
+        return submissions, digests
+
+    def keep(self, placement: Placement) -> None:
         for offset, (event, digest) in enumerate(
             zip(placement.drafts, placement.digests, strict=True)
         ):
-            self._stored[digest] = Stored(
+            self.stored[digest] = Stored(
                 event.tenant_id,
                 event.idempotency_key,
                 placement.first_sequence + offset,
@@ -133,7 +143,6 @@ class Store:
             )
         self.events += placement.drafts
         self.head = placement.head
-        return placement
 
 
 class Plain:
@@ -298,7 +307,7 @@ def place_each_request_alone(
     now_us: int,
 ) -> Placement:
     """Requests of one group do not see each other."""
-    whole = Placement(head, [], [], [], [])
+    whole = Placement(head, [], [], [], [], now_us)
     for submission, of_request in zip(submissions, digests, strict=True):
         part = place([submission], [of_request], stored, whole.head, now_us)
         whole = Placement(
@@ -307,6 +316,7 @@ def place_each_request_alone(
             whole.digests + part.digests,
             whole.outcomes + part.outcomes,
             whole.refusals + part.refusals,
+            now_us,
         )
     return whole
 

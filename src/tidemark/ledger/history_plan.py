@@ -25,6 +25,7 @@ from tidemark.ingress.drafts import (
 )
 from tidemark.ledger.history import Place, pack, unpack, unpack_draft
 from tidemark.ledger.port import CommitRow
+from tidemark.ledger.rows import CommitValues, commit_row
 from tidemark.ledger.sequencer import (
     GENESIS_CHAIN,
     Head,
@@ -99,7 +100,7 @@ class HistoryPlan:
         self._resolve = resolve
         self._new_events: list[_Row] = []
         self._new_keys: list[tuple[bytes, int]] = []
-        self._new_commits: list[tuple[int, int, int, bytes]] = []
+        self._new_commits: list[CommitValues] = []
         for table in _TABLES:
             workspace.execute(f"CREATE TABLE {table}")
 
@@ -189,14 +190,7 @@ class HistoryPlan:
                 judged.problems.append(Problem(file, number, outcome.status, rejection))
         if placement.drafts:
             self.head = placement.head
-            self._new_commits.append(
-                (
-                    self.head.received_at,
-                    placement.first_sequence,
-                    self.head.last_sequence,
-                    self.head.chain,
-                )
-            )
+            self._new_commits.append(commit_row(self.head, placement.first_sequence))
 
     def _resolved(self, commit: Iterable[_Line], known: Mapping[bytes, Planned]) -> Submission:
         originals = {

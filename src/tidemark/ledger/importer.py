@@ -8,7 +8,7 @@ beginning and goes on behind it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
@@ -23,13 +23,16 @@ from tidemark.ingress.drafts import Rejection, Submission
 from tidemark.ledger.history import HistoryReader
 from tidemark.ledger.history_order import HistoryOrder, open_workspace
 from tidemark.ledger.history_plan import HistoryPlan, Planned, Problem
-from tidemark.ledger.port import CommitRow, LedgerStore
+from tidemark.ledger.port import CommitRow, HistoryCommit, LedgerStore
 from tidemark.ledger.sequencer import key_digest
 from tidemark.timestamps import format_timestamp
 
 Stage: TypeAlias = Literal["read", "judge", "compare", "write"]
 
 MAX_PROBLEMS: Final = 100
+# Commits are written in one transaction up to so many events, since a transaction is a flush of the
+# disk. A larger commit has one of its own.
+EVENTS_TOGETHER: Final = 5_000
 # How often the event loop gets its turn and progress is told.
 _STEP_LINES: Final = 1_000
 _COMMITS_PER_PAGE: Final = 1_000
@@ -94,6 +97,7 @@ async def import_history(
     on_progress: Callable[[Progress], None],
     skip_invalid: bool = False,
     max_problems: int = MAX_PROBLEMS,
+    events_together: int = EVENTS_TOGETHER,
 ) -> ImportReport:
     """Import the lines, whatever order they come in; `receivedAt` says when each was received.
 
@@ -113,7 +117,7 @@ async def import_history(
         report = importer.report
         if report.conflicts + report.rejected > 0 and not skip_invalid:
             raise InvalidHistory(report)
-        await importer.write(after_received_at=await importer.compare())
+        await importer.write(await importer.compare(), events_together)
     return report
 
 
@@ -193,27 +197,28 @@ class _Importer:
                     )
             self._on_progress(Progress("compare", last, total))
 
-    async def write(self, after_received_at: int) -> None:
+    async def write(self, after_received_at: int, events_together: int) -> None:
         report = self.report
         total = self._plan.head.last_sequence
-        told = report.already_imported
-        events = self._plan.events(told + 1, total)
-        for commit in self._plan.commits(after_received_at):
-            count = commit.last_sequence - commit.first_sequence + 1
-            submission = Submission("import", [event.draft for event in islice(events, count)])
+        events = self._plan.events(report.already_imported + 1, total)
+        for commits in together(self._plan.commits(after_received_at), events_together):
+            history = [
+                HistoryCommit(
+                    commit.received_at,
+                    Submission("import", [e.draft for e in islice(events, _size(commit))]),
+                )
+                for commit in commits
+            ]
             crash_point("import.before_commit")
-            [outcomes] = await self._store.append_group(
-                [submission], self._decoder.resolve, received_at=commit.received_at
-            )
+            outcomes = await self._store.append_history(history, self._decoder.resolve)
             crash_point("import.after_commit")
-            _check_sequences([outcome.ingress_sequence for outcome in outcomes], commit)
-            report.accepted += len(outcomes)
-            report.commits += 1
-            report.first_sequence = report.first_sequence or commit.first_sequence
-            report.last_sequence = commit.last_sequence
-            if commit.last_sequence - told >= _STEP_LINES:
-                told = commit.last_sequence
-                self._on_progress(Progress("write", told, total))
+            for commit, of_commit in zip(commits, outcomes, strict=True):
+                _check_sequences([outcome.ingress_sequence for outcome in of_commit], commit)
+                report.accepted += len(of_commit)
+                report.commits += 1
+                report.first_sequence = report.first_sequence or commit.first_sequence
+                report.last_sequence = commit.last_sequence
+            self._on_progress(Progress("write", commits[-1].last_sequence, total))
         self._on_progress(Progress("write", total, total))
 
     def _note(self, problem: Problem) -> None:
@@ -223,6 +228,22 @@ class _Importer:
             self.report.rejected += 1
         if len(self.report.problems) < self._max_problems:
             self.report.problems.append(problem)
+
+
+def together(commits: Iterable[CommitRow], max_events: int) -> Iterator[list[CommitRow]]:
+    """The commits, as many at a time as have at most so many events, and at least one."""
+    some: list[CommitRow] = []
+    for commit in commits:
+        if some and commit.last_sequence - some[0].first_sequence + 1 > max_events:
+            yield some
+            some = []
+        some.append(commit)
+    if some:
+        yield some
+
+
+def _size(commit: CommitRow) -> int:
+    return commit.last_sequence - commit.first_sequence + 1
 
 
 def _digest(event: Planned) -> bytes:

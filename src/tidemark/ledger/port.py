@@ -99,6 +99,13 @@ class RejectFilter(msgspec.Struct, frozen=True):
     before_id: int | None = None
 
 
+class HistoryCommit(msgspec.Struct, frozen=True, gc=False):
+    """A commit of a history, that keeps the time at which it was received."""
+
+    received_at: int
+    submission: Submission
+
+
 class LedgerStore(Protocol):
     """The append-only store. Every method may raise `LedgerUnavailable`; retrying is then safe."""
 
@@ -111,15 +118,17 @@ class LedgerStore(Protocol):
     def global_numbers(self) -> GlobalNumbers: ...
 
     async def append_group(
-        self,
-        submissions: Sequence[Submission],
-        resolve: CorrectionResolver,
-        *,
-        received_at: int | None = None,
+        self, submissions: Sequence[Submission], resolve: CorrectionResolver
     ) -> list[list[Outcome]]:
-        """Make a group durable in one transaction; outcomes are aligned with the entries.
+        """Make a group durable as one commit; outcomes are aligned with the entries."""
 
-        `received_at` is given only by an import, which keeps the times a history had.
+    async def append_history(
+        self, commits: Sequence[HistoryCommit], resolve: CorrectionResolver
+    ) -> list[list[Outcome]]:
+        """Make several commits durable in one transaction: all of them or none.
+
+        They are in the ledger what they would be if they were appended one by one. Each must be
+        later than the one before it, and the first later than what is there: else `ImportRefused`.
         """
 
     async def tick(self, silent_for_us: int) -> Head | None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -20,33 +21,44 @@ import msgspec
 
 from tidemark.clock import Clock
 from tidemark.crash import crash_point
-from tidemark.errors import (
-    ClockLeap,
-    LedgerUnavailable,
-    StorageRefused,
-)
-from tidemark.ingress.drafts import CorrectionResolver, Original, Outcome, Submission
+from tidemark.errors import ClockLeap
+from tidemark.ingress.drafts import CorrectionResolver, Outcome, Submission
 from tidemark.ledger.clock_guard import ClockGuard, decode_anchor
 from tidemark.ledger.founding import Founding, check_salt, found_ledger
 from tidemark.ledger.global_sequence import GlobalNumbers, NoGlobalNumbers
 from tidemark.ledger.migrations import Migration, pending
+from tidemark.ledger.port import HistoryCommit
+from tidemark.ledger.postgres_statements import (
+    BEGIN,
+    END_HUNG_SESSIONS,
+    HEAD,
+    LOCK,
+    PRUNE_REJECTS,
+    head_and_known,
+    numbered,
+    originals,
+    seal,
+    translated,
+)
 from tidemark.ledger.reading import LedgerReader, Row
 from tidemark.ledger.rows import (
     EVENT_INSERT_COLUMNS,
     REJECT_INSERT_COLUMNS,
+    commit_row,
+    commit_rows,
     event_rows,
     reject_rows,
 )
 from tidemark.ledger.sequencer import (
+    Decide,
     Head,
     Placement,
-    Stored,
     correction_targets,
     digests_of,
     extend_chain,
-    ledger_has_gone_on,
     next_received_at,
     place,
+    place_history,
     resolve_corrections,
 )
 
@@ -57,6 +69,8 @@ CONNECT_TIMEOUT_S = 10.0
 COMMAND_TIMEOUT_S = 30.0
 # A process that hangs while it holds the sequencer's lock must not stop all others for good.
 HUNG_AFTER_S = 20
+# A commit of a history may be of any size: both limits grow with it.
+PATIENCE_PER_EVENT_S = 0.001
 SESSION_SETTINGS = {
     "search_path": SCHEMA,
     "timezone": "UTC",
@@ -70,26 +84,6 @@ SESSION_SETTINGS = {
 WRITER_SETTINGS = SESSION_SETTINGS | {"enable_seqscan": "off", "synchronous_commit": "on"}
 # Advisory lock that only one migrating process holds; the number spells "tide".
 MIGRATION_LOCK = 0x74696465
-
-_STORED = "key_digest, tenant_id, idempotency_key, ingress_sequence, received_at, content_hash"
-# Each statement after the lock has a snapshot of its own, so it sees the commit before this one.
-_BEGIN_AND_LOCK = "BEGIN; SELECT FROM ledger FOR UPDATE"
-_HEAD = "SELECT last_sequence, received_at, chain FROM ledger"
-_HEAD_AND_KNOWN = (
-    "SELECT NULL, NULL, NULL, last_sequence, received_at, chain FROM ledger"
-    f" UNION ALL SELECT {_STORED} FROM events WHERE key_digest = ANY($1::bytea[])"
-)
-# No timeout of PostgreSQL's ends a session whose client falls silent in the middle of a COPY.
-_END_HUNG_SESSIONS = (
-    "SELECT pg_terminate_backend(holder.pid) FROM pg_locks AS held"
-    " JOIN pg_stat_activity AS holder USING (pid) WHERE held.relation = 'ledger'::regclass"
-    " AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-    " AND held.granted AND held.mode = 'RowShareLock' AND holder.wait_event = 'ClientRead'"
-    " AND holder.query_start < clock_timestamp() - make_interval(secs => $1)"
-)
-_PRUNE_REJECTS = (
-    "DELETE FROM ingest_rejects WHERE reject_id <= (SELECT max(reject_id) FROM ingest_rejects) - $1"
-)
 
 
 class PostgresLedger(LedgerReader):
@@ -128,7 +122,7 @@ class PostgresLedger(LedgerReader):
         global_numbers: GlobalNumbers | None = None,
     ) -> PostgresLedger:
         """Connect, bring the schema up to date, found the ledger if it is new."""
-        with _translated():
+        with translated():
             await migrate(url)
             writers = await _pool(url, WRITER_CONNECTIONS, WRITER_SETTINGS)
             readers = await _pool(url, READER_CONNECTIONS, SESSION_SETTINGS)
@@ -150,53 +144,47 @@ class PostgresLedger(LedgerReader):
         )
 
     async def append_group(
-        self,
-        submissions: Sequence[Submission],
-        resolve: CorrectionResolver,
-        *,
-        received_at: int | None = None,
+        self, submissions: Sequence[Submission], resolve: CorrectionResolver
     ) -> list[list[Outcome]]:
-        with _translated():
-            async with (
-                self._writers.acquire() as connection,
-                self._locked(connection, received_at),
-            ):
-                crash_point("ledger.locked")
-                targets = correction_targets(
-                    itertools.chain.from_iterable(s.entries for s in submissions)
+        with translated():
+            async with self._writers.acquire() as connection:
+                await self._settle_clock(connection)
+                [placement] = await self._append(
+                    connection,
+                    submissions,
+                    resolve,
+                    lambda new, digests, known, head: [
+                        place(new, digests, known, head, self._guard.now_us())
+                    ],
                 )
-                if targets:
-                    originals = await _originals(connection, list(targets))
-                    submissions = resolve_corrections(submissions, originals, resolve)
-                digests = [digests_of(submission) for submission in submissions]
-                wanted = [d for group in digests for d in group if d is not None]
-                head, known = await _head_and_known(connection, wanted)
-                now_us = self._time_of_commit(head, received_at)
-                placement = place(submissions, digests, known, head, now_us)
-                await self._write(connection, placement, now_us)
-            crash_point("ledger.after_commit")
-            return placement.outcomes
+        return placement.outcomes
+
+    async def append_history(
+        self, commits: Sequence[HistoryCommit], resolve: CorrectionResolver
+    ) -> list[list[Outcome]]:
+        submissions = [commit.submission for commit in commits]
+        decide = partial(place_history, received_at=[commit.received_at for commit in commits])
+        patience_s = sum(len(s.entries) for s in submissions) * PATIENCE_PER_EVENT_S
+        with translated():
+            async with self._writers.acquire() as connection:
+                placements = await self._append(
+                    connection, submissions, resolve, decide, patience_s
+                )
+        return [outcomes for placement in placements for outcomes in placement.outcomes]
 
     async def tick(self, silent_for_us: int) -> Head | None:
-        with _translated():
-            async with self._writers.acquire() as connection, self._locked(connection, None):
-                [row] = await connection.fetch(_HEAD)
-                head = Head(row[0], row[1], row[2])
-                now_us = self._guard.now_us()
-                if now_us - head.received_at < silent_for_us:
-                    return None
-                ticked = Head(
-                    head.last_sequence, next_received_at(now_us, head), extend_chain(head.chain, ())
-                )
-                await connection.execute(_seal(ticked, ticked.last_sequence + 1) + "COMMIT")
-            return ticked
+        with translated():
+            async with self._writers.acquire() as connection:
+                await self._settle_clock(connection)
+                async with _locked(connection):
+                    return await self._tick(connection, silent_for_us)
 
     def check_clock(self) -> None:
         self._guard.now_us()
 
     async def confirm_clock(self) -> None:
         anchor = self._guard.take_anchor()
-        with _translated():
+        with translated():
             await self._readers.execute(
                 "UPDATE ledger SET clock_hold = NULL, clock_anchor = $1",
                 msgspec.json.encode(anchor).decode(),
@@ -211,27 +199,42 @@ class PostgresLedger(LedgerReader):
             except TimeoutError:
                 pool.terminate()
 
-    @asynccontextmanager
-    async def _locked(self, connection: Any, received_at: int | None) -> AsyncIterator[None]:
-        """The sequencer's lock. The body commits; whatever it leaves uncommitted is rolled back."""
-        if received_at is None:
-            await self._settle_clock(connection)
-        try:
-            await connection.execute(_BEGIN_AND_LOCK)
-            yield
-        except asyncpg.LockNotAvailableError:
-            await _roll_back(connection)
-            await connection.execute(_END_HUNG_SESSIONS, HUNG_AFTER_S / 2)
-            raise
-        finally:
-            await _roll_back(connection)
+    async def _append(
+        self,
+        connection: Any,
+        submissions: Sequence[Submission],
+        resolve: CorrectionResolver,
+        decide: Decide,
+        patience_s: float = 0,
+    ) -> list[Placement]:
+        timeout_s = COMMAND_TIMEOUT_S + patience_s
+        async with _locked(connection, patience_s):
+            crash_point("ledger.locked")
+            targets = correction_targets(
+                itertools.chain.from_iterable(s.entries for s in submissions)
+            )
+            if targets:
+                known_targets = await originals(connection, list(targets), timeout_s)
+                submissions = resolve_corrections(submissions, known_targets, resolve)
+            digests = [digests_of(submission) for submission in submissions]
+            wanted = [d for group in digests for d in group if d is not None]
+            head, known = await head_and_known(connection, wanted, timeout_s)
+            placements = decide(submissions, digests, known, head)
+            await self._write(connection, placements, timeout_s)
+        crash_point("ledger.after_commit")
+        return placements
 
-    def _time_of_commit(self, head: Head, received_at: int | None) -> int:
-        if received_at is None:
-            return self._guard.now_us()
-        if received_at <= head.received_at:
-            raise ledger_has_gone_on()
-        return received_at
+    async def _tick(self, connection: Any, silent_for_us: int) -> Head | None:
+        [row] = await connection.fetch(HEAD)
+        head = Head(row[0], row[1], row[2])
+        now_us = self._guard.now_us()
+        if now_us - head.received_at < silent_for_us:
+            return None
+        ticked = Head(
+            head.last_sequence, next_received_at(now_us, head), extend_chain(head.chain, ())
+        )
+        await connection.execute(seal([commit_row(ticked, ticked.last_sequence + 1)]) + "COMMIT")
+        return ticked
 
     async def _settle_clock(self, connection: Any) -> None:
         """Make a leap known to other processes, and notice when an operator has confirmed it."""
@@ -251,35 +254,39 @@ class PostgresLedger(LedgerReader):
             self._guard.hold_was_stored()
         self._guard.now_us()
 
-    async def _write(self, connection: Any, placement: Placement, now_us: int) -> None:
+    async def _write(
+        self, connection: Any, placements: Sequence[Placement], timeout_s: float
+    ) -> None:
         """Write what was decided and commit it, in as few round trips as can be."""
-        seal = ""
-        if placement.drafts:
-            numbers = await self.global_numbers.take(len(placement.drafts))
+        sealed = ""
+        count = sum(len(placement.drafts) for placement in placements)
+        if count:
+            numbers = await self.global_numbers.take(count)
             await connection.copy_records_to_table(
                 "events",
-                records=event_rows(placement, numbers, Decimal),
+                records=event_rows(placements, numbers, Decimal),
                 columns=EVENT_INSERT_COLUMNS,
+                timeout=timeout_s,
             )
             crash_point("ledger.events_written")
-            seal = _seal(placement.head, placement.first_sequence)
-        if placement.refusals:
-            await self._log_refusals(connection, placement, now_us)
+            sealed = seal(commit_rows(placements))
+        if refused := reject_rows(placements):
+            await self._log_refusals(connection, refused)
         crash_point("ledger.before_commit")
-        await connection.execute(seal + "COMMIT")
+        await connection.execute(sealed + "COMMIT", timeout=timeout_s)
 
-    async def _log_refusals(self, connection: Any, placement: Placement, now_us: int) -> None:
+    async def _log_refusals(self, connection: Any, refused: Sequence[tuple[object, ...]]) -> None:
         await connection.copy_records_to_table(
-            "ingest_rejects", records=reject_rows(placement, now_us), columns=REJECT_INSERT_COLUMNS
+            "ingest_rejects", records=refused, columns=REJECT_INSERT_COLUMNS
         )
-        self._refused_since_prune += len(placement.refusals)
+        self._refused_since_prune += len(refused)
         if self._refused_since_prune * 10 >= self._reject_log_size:
-            await connection.execute(_PRUNE_REJECTS, self._reject_log_size)
+            await connection.execute(PRUNE_REJECTS, self._reject_log_size)
             self._refused_since_prune = 0
 
     async def _fetch(self, sql: str, *values: object) -> list[Row]:
-        with _translated():
-            return await self._readers.fetch(_numbered(sql), *values)
+        with translated():
+            return await self._readers.fetch(numbered(sql), *values)
 
     def _in_list(self, column: str, count: int) -> str:
         return f"{column} = ANY(?)"
@@ -293,7 +300,7 @@ class PostgresLedger(LedgerReader):
 
 async def migrate(url: str, *, dry_run: bool = False) -> list[Migration]:
     """Run what is pending, once, under a lock; other processes wait and then find nothing to do."""
-    with _translated():
+    with translated():
         connection = await asyncpg.connect(
             url, timeout=CONNECT_TIMEOUT_S, server_settings={"search_path": SCHEMA}
         )
@@ -363,69 +370,24 @@ async def _found(connection: Any, now_us: int, salt: str | None, guard: ClockGua
     return Founding(row["ledger_id"], row["salt"], fresh.chain)
 
 
-async def _head_and_known(connection: Any, wanted: list[bytes]) -> tuple[Head, dict[bytes, Stored]]:
-    rows = await connection.fetch(_HEAD_AND_KNOWN, wanted)
-    head = next(Head(row[3], row[4], row[5]) for row in rows if row[0] is None)
-    known = {
-        row[0]: Stored(row[1], row[2], row[3], row[4], row[5]) for row in rows if row[0] is not None
-    }
-    return head, known
-
-
-async def _originals(connection: Any, digests: list[bytes]) -> dict[bytes, Original]:
-    rows = await connection.fetch(
-        "SELECT key_digest, stream, metric, customer_ref, control FROM events"
-        " WHERE key_digest = ANY($1::bytea[])",
-        digests,
-    )
-    return {row[0]: Original(row[1], row[2], row[3], row[4]) for row in rows}
-
-
-def _seal(head: Head, first_sequence: int) -> str:
-    """The end of a commit, as text, so that it can go with the COMMIT in one round trip."""
-    chain = f"'\\x{head.chain.hex()}'"
-    return (
-        f"INSERT INTO commits VALUES"
-        f" ({head.received_at}, {first_sequence}, {head.last_sequence}, {chain});"
-        f" UPDATE ledger SET last_sequence = {head.last_sequence},"
-        f" received_at = {head.received_at}, chain = {chain}; "
-    )
+@asynccontextmanager
+async def _locked(connection: Any, patience_s: float = 0) -> AsyncIterator[None]:
+    """The sequencer's lock. The body commits; whatever it leaves uncommitted is rolled back."""
+    begin = BEGIN
+    if patience_s:
+        idle_ms = round((HUNG_AFTER_S + patience_s) * 1000)
+        begin += f"SET LOCAL idle_in_transaction_session_timeout = {idle_ms}; "
+    try:
+        await connection.execute(begin + LOCK)
+        yield
+    except asyncpg.LockNotAvailableError:
+        await _roll_back(connection)
+        await connection.execute(END_HUNG_SESSIONS, HUNG_AFTER_S / 2)
+        raise
+    finally:
+        await _roll_back(connection)
 
 
 async def _roll_back(connection: Any) -> None:
     if not connection.is_closed() and connection.is_in_transaction():
         await connection.execute("ROLLBACK")
-
-
-def _numbered(sql: str) -> str:
-    parts = sql.split("?")
-    return parts[0] + "".join(f"${i}{part}" for i, part in enumerate(parts[1:], 1))
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    """Turns what the driver raises into the two things a caller can act on."""
-    try:
-        yield
-    except (
-        asyncpg.DataError,
-        asyncpg.IntegrityConstraintViolationError,
-        asyncpg.ProgramLimitExceededError,
-        UnicodeError,
-    ) as error:
-        raise StorageRefused(
-            f"PostgreSQL refuses this content: {error}",
-            hint="Send the events of this request one by one to find the one it refuses.",
-        ) from error
-    except (
-        asyncpg.PostgresError,
-        asyncpg.InterfaceError,
-        asyncpg.InternalClientError,
-        OSError,
-        TimeoutError,
-    ) as error:
-        raise LedgerUnavailable(
-            f"PostgreSQL failed: {type(error).__name__}: {error}",
-            hint="Nothing of this request was acknowledged. Retry it with the same keys; "
-            "what was stored all the same comes back as a duplicate.",
-        ) from error

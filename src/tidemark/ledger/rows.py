@@ -1,10 +1,11 @@
-"""What a placement looks like as rows: the same columns in the same order for every store."""
+"""What placements look like as rows: the same columns in the same order for every store."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
 
-from tidemark.ledger.sequencer import Placement
+from tidemark.ledger.sequencer import Head, Placement
 
 EVENT_INSERT_COLUMNS = (
     "ingress_sequence",
@@ -42,43 +43,63 @@ REJECT_INSERT_COLUMNS = (
     "original_sequence",
     "body",
 )
+CommitValues: TypeAlias = tuple[int, int, int, bytes]
 
 
 def event_rows(
-    placement: Placement, global_first: int | None, quantity: Callable[[str], object]
+    placements: Sequence[Placement], global_first: int | None, quantity: Callable[[str], object]
 ) -> Iterator[tuple[object, ...]]:
     """The new events; `quantity` turns plain decimal text into what the store keeps."""
-    received_at = placement.head.received_at
-    first = placement.first_sequence
-    for offset, (draft, digest) in enumerate(zip(placement.drafts, placement.digests, strict=True)):
-        yield (
-            first + offset,
-            received_at,
-            received_at if draft.occurred_at is None else draft.occurred_at,
-            digest,
-            draft.content_hash,
-            draft.tenant_id,
-            draft.stream,
-            draft.idempotency_key,
-            draft.metric,
-            draft.customer_ref,
-            draft.resource_id,
-            None if draft.quantity is None else quantity(draft.quantity),
-            draft.data,
-            draft.causality_key,
-            draft.source,
-            draft.source_id,
-            draft.control,
-            draft.target_key,
-            None if global_first is None else global_first + offset,
-        )
+    global_sequence = global_first
+    for placement in placements:
+        received_at = placement.head.received_at
+        for sequence, (draft, digest) in enumerate(
+            zip(placement.drafts, placement.digests, strict=True), placement.first_sequence
+        ):
+            yield (
+                sequence,
+                received_at,
+                received_at if draft.occurred_at is None else draft.occurred_at,
+                digest,
+                draft.content_hash,
+                draft.tenant_id,
+                draft.stream,
+                draft.idempotency_key,
+                draft.metric,
+                draft.customer_ref,
+                draft.resource_id,
+                None if draft.quantity is None else quantity(draft.quantity),
+                draft.data,
+                draft.causality_key,
+                draft.source,
+                draft.source_id,
+                draft.control,
+                draft.target_key,
+                global_sequence,
+            )
+            if global_sequence is not None:
+                global_sequence += 1
 
 
-def reject_rows(placement: Placement, now_us: int) -> list[tuple[object, ...]]:
+def commit_row(head: Head, first_sequence: int) -> CommitValues:
+    """The commit that brings the ledger to `head`."""
+    return (head.received_at, first_sequence, head.last_sequence, head.chain)
+
+
+def commit_rows(placements: Sequence[Placement]) -> list[CommitValues]:
+    """One commit for each placement in which there is something new."""
+    return [
+        commit_row(placement.head, placement.first_sequence)
+        for placement in placements
+        if placement.drafts
+    ]
+
+
+def reject_rows(placements: Sequence[Placement]) -> list[tuple[object, ...]]:
     """The lines for the log of refused events."""
     return [
         (
-            now_us,
+            placement.refused_at,
             refusal.request_id,
             refusal.position,
             refusal.status,
@@ -92,5 +113,6 @@ def reject_rows(placement: Placement, now_us: int) -> list[tuple[object, ...]]:
             refusal.original_sequence,
             refusal.rejection.body,
         )
+        for placement in placements
         for refusal in placement.refusals
     ]

@@ -7,7 +7,8 @@ reads a clock or a database, so every rule of identity and order can be tested b
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -64,10 +65,39 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
     digests: list[bytes]
     outcomes: list[list[Outcome]]
     refusals: list[Refusal]
+    refused_at: int
 
     @property
     def first_sequence(self) -> int:
         return self.head.last_sequence - len(self.drafts) + 1
+
+    def stored(self) -> Iterator[tuple[bytes, Stored]]:
+        """What the ledger will hold under the new digests."""
+        for sequence, (draft, digest) in enumerate(
+            zip(self.drafts, self.digests, strict=True), self.first_sequence
+        ):
+            yield (
+                digest,
+                Stored(
+                    draft.tenant_id,
+                    draft.idempotency_key,
+                    sequence,
+                    self.head.received_at,
+                    draft.content_hash,
+                ),
+            )
+
+
+Decide: TypeAlias = Callable[
+    [
+        Sequence[Submission],
+        Sequence[Sequence[bytes | None]],
+        Mapping[bytes, Stored],
+        Head,
+    ],
+    list[Placement],
+]
+"""What a store asks under its lock: `place` or `place_history`, with the time or times given."""
 
 
 def key_digest(tenant_id: str, idempotency_key: str) -> bytes:
@@ -204,7 +234,32 @@ def place(
     if drafts:
         chain = extend_chain(head.chain, (draft.content_hash for draft in drafts))
         head = Head(sequence, received_at, chain)
-    return Placement(head, drafts, new_digests, outcomes, refusals)
+    return Placement(head, drafts, new_digests, outcomes, refusals, now_us)
+
+
+def place_history(
+    submissions: Sequence[Submission],
+    digests: Sequence[Sequence[bytes | None]],
+    stored: Mapping[bytes, Stored],
+    head: Head,
+    received_at: Sequence[int],
+) -> list[Placement]:
+    """Decide several commits, each of one submission, as if each were stored before the next.
+
+    Raises `ImportRefused` if a commit is not later than the one before it.
+    """
+    known = dict(stored)
+    placements: list[Placement] = []
+    for submission, of_commit, time in zip(submissions, digests, received_at, strict=True):
+        if time <= head.received_at:
+            raise ledger_has_gone_on()
+        # Only what this commit asks for: `place` copies what it is given.
+        asked = {d: known[d] for d in of_commit if d is not None and d in known}
+        placement = place([submission], [of_commit], asked, head, time)
+        known.update(placement.stored())
+        head = placement.head
+        placements.append(placement)
+    return placements
 
 
 def _same_key(earlier: Stored, entry: Draft) -> bool:

@@ -11,10 +11,10 @@ import asyncio
 import itertools
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,40 +22,40 @@ import msgspec
 
 from tidemark.clock import Clock
 from tidemark.crash import crash_point
-from tidemark.errors import ClockLeap, LedgerUnavailable, StorageRefused
+from tidemark.errors import ClockLeap
 from tidemark.ingress.drafts import CorrectionResolver, Original, Outcome, Submission
 from tidemark.ledger.clock_guard import ClockGuard, decode_anchor
 from tidemark.ledger.founding import Founding, check_salt, found_ledger
 from tidemark.ledger.global_sequence import GlobalNumbers, NoGlobalNumbers
 from tidemark.ledger.migrations import Migration, pending
+from tidemark.ledger.port import HistoryCommit
 from tidemark.ledger.reading import LedgerReader, Row
 from tidemark.ledger.rows import (
     EVENT_INSERT_COLUMNS,
     REJECT_INSERT_COLUMNS,
+    CommitValues,
+    commit_row,
+    commit_rows,
     event_rows,
     reject_rows,
 )
 from tidemark.ledger.sequencer import (
+    Decide,
     Head,
     Placement,
     Stored,
     correction_targets,
     digests_of,
     extend_chain,
-    ledger_has_gone_on,
     next_received_at,
     place,
+    place_history,
     resolve_corrections,
 )
 from tidemark.ledger.sortable import from_sortable, to_sortable
+from tidemark.ledger.sqlite_connection import connect, statements, translated
 
 READER_THREADS = 2
-BUSY_TIMEOUT_S = 20.0
-BUSY_POLL_S = 0.01
-CACHE_KIB = 128 * 1024
-# A checkpoint copies each page once however often it was written since the last one, and random
-# keys touch many pages: few large checkpoints cost far less than many small ones.
-WAL_CHECKPOINT_PAGES = 16_384
 PARAMETERS_PER_QUERY = 500
 
 _INSERT = (
@@ -123,15 +123,31 @@ class SqliteLedger(LedgerReader):
         return ledger
 
     async def append_group(
-        self,
-        submissions: Sequence[Submission],
-        resolve: CorrectionResolver,
-        *,
-        received_at: int | None = None,
+        self, submissions: Sequence[Submission], resolve: CorrectionResolver
     ) -> list[list[Outcome]]:
-        return await self._write_in_thread(
-            lambda connection: self._append(connection, submissions, resolve, received_at)
+        def append(connection: sqlite3.Connection) -> list[Placement]:
+            self._settle_clock(connection)
+            return self._append(
+                connection,
+                submissions,
+                resolve,
+                lambda new, digests, known, head: [
+                    place(new, digests, known, head, self._guard.now_us())
+                ],
+            )
+
+        [placement] = await self._write_in_thread(append)
+        return placement.outcomes
+
+    async def append_history(
+        self, commits: Sequence[HistoryCommit], resolve: CorrectionResolver
+    ) -> list[list[Outcome]]:
+        submissions = [commit.submission for commit in commits]
+        decide = partial(place_history, received_at=[commit.received_at for commit in commits])
+        placements = await self._write_in_thread(
+            lambda connection: self._append(connection, submissions, resolve, decide)
         )
+        return [outcomes for placement in placements for outcomes in placement.outcomes]
 
     async def tick(self, silent_for_us: int) -> Head | None:
         return await self._write_in_thread(lambda connection: self._tick(connection, silent_for_us))
@@ -164,15 +180,9 @@ class SqliteLedger(LedgerReader):
         connection: sqlite3.Connection,
         submissions: Sequence[Submission],
         resolve: CorrectionResolver,
-        received_at: int | None,
-    ) -> list[list[Outcome]]:
-        if received_at is None:
-            self._settle_clock(connection)
+        decide: Decide,
+    ) -> list[Placement]:
         with _transaction(connection):
-            head = _head(connection)
-            if received_at is not None and received_at <= head.received_at:
-                raise ledger_has_gone_on()
-            now_us = self._guard.now_us() if received_at is None else received_at
             crash_point("ledger.locked")
             targets = correction_targets(
                 itertools.chain.from_iterable(s.entries for s in submissions)
@@ -182,20 +192,22 @@ class SqliteLedger(LedgerReader):
                 submissions = resolve_corrections(submissions, originals, resolve)
             digests = [digests_of(submission) for submission in submissions]
             wanted = [d for group in digests for d in group if d is not None]
-            placement = place(submissions, digests, _known(connection, wanted), head, now_us)
-            self._write(connection, placement, now_us)
+            known = _known(connection, wanted)
+            placements = decide(submissions, digests, known, _head(connection))
+            self._write(connection, placements)
             crash_point("ledger.before_commit")
         crash_point("ledger.after_commit")
-        return placement.outcomes
+        return placements
 
-    def _write(self, connection: sqlite3.Connection, placement: Placement, now_us: int) -> None:
-        if placement.drafts:
-            numbers = self._take_global_numbers(len(placement.drafts))
-            connection.executemany(_INSERT, event_rows(placement, numbers, to_sortable))
+    def _write(self, connection: sqlite3.Connection, placements: list[Placement]) -> None:
+        count = sum(len(placement.drafts) for placement in placements)
+        if count:
+            numbers = self._take_global_numbers(count)
+            connection.executemany(_INSERT, event_rows(placements, numbers, to_sortable))
             crash_point("ledger.events_written")
-            _seal(connection, placement.head, placement.first_sequence)
-        if placement.refusals:
-            _log_refusals(connection, placement, now_us, self._reject_log_size)
+            _seal(connection, commit_rows(placements))
+        if refused := reject_rows(placements):
+            _log_refusals(connection, refused, self._reject_log_size)
 
     def _take_global_numbers(self, count: int) -> int | None:
         if isinstance(self.global_numbers, NoGlobalNumbers):
@@ -213,7 +225,7 @@ class SqliteLedger(LedgerReader):
             ticked = Head(
                 head.last_sequence, next_received_at(now_us, head), extend_chain(head.chain, ())
             )
-            _seal(connection, ticked, ticked.last_sequence + 1)
+            _seal(connection, [commit_row(ticked, ticked.last_sequence + 1)])
         return ticked
 
     def _settle_clock(self, connection: sqlite3.Connection) -> None:
@@ -258,7 +270,7 @@ class SqliteLedger(LedgerReader):
         return await self._loop.run_in_executor(self._writer, self._run, work)
 
     def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        with _translated():
+        with translated():
             connection = getattr(self._local, "connection", None)
             if connection is None:
                 connection = connect(self._path)
@@ -283,37 +295,9 @@ class SqliteLedger(LedgerReader):
         return from_sortable(stored)
 
 
-def connect(path: Path) -> sqlite3.Connection:
-    """A connection that is durable at each commit and takes no transaction by itself."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    connection = sqlite3.connect(
-        path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-    )
-    _use_wal(connection)
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-    connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_CHECKPOINT_PAGES}")
-    return connection
-
-
-def _use_wal(connection: sqlite3.Connection) -> None:
-    """Processes that make the file together: SQLite does not wait here, so we do."""
-    deadline = time.monotonic() + BUSY_TIMEOUT_S
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.Error as error:
-            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-            if not busy or time.monotonic() > deadline:
-                connection.close()
-                raise
-            time.sleep(BUSY_POLL_S)
-
-
 def migrate(path: Path, *, dry_run: bool = False) -> list[Migration]:
     """Run what is pending, once, under a lock; other processes wait and then find nothing to do."""
-    with _translated():
+    with translated():
         if dry_run and not path.exists():
             return pending("sqlite", set())
         connection = connect(path)
@@ -330,7 +314,7 @@ def migrate(path: Path, *, dry_run: bool = False) -> list[Migration]:
                 if dry_run:
                     return todo
                 for migration in todo:
-                    for statement in _statements(migration.sql):
+                    for statement in statements(migration.sql):
                         connection.execute(statement)
                     connection.execute(
                         "INSERT INTO schema_migrations VALUES (?, ?)",
@@ -340,16 +324,6 @@ def migrate(path: Path, *, dry_run: bool = False) -> list[Migration]:
             return todo
         finally:
             connection.close()
-
-
-def _statements(sql: str) -> Iterator[str]:
-    """Split a script, because `executescript` would commit the transaction it runs in."""
-    statement = ""
-    for line in sql.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
 
 
 @contextmanager
@@ -399,42 +373,21 @@ def _chunks(digests: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
         yield digests[start : start + PARAMETERS_PER_QUERY]
 
 
-def _seal(connection: sqlite3.Connection, head: Head, first_sequence: int) -> None:
-    connection.execute(
-        "INSERT INTO commits VALUES (?, ?, ?, ?)",
-        (head.received_at, first_sequence, head.last_sequence, head.chain),
-    )
+def _seal(connection: sqlite3.Connection, commits: Sequence[CommitValues]) -> None:
+    connection.executemany("INSERT INTO commits VALUES (?, ?, ?, ?)", commits)
+    received_at, _, last_sequence, chain = commits[-1]
     connection.execute(
         "UPDATE ledger SET last_sequence = ?, received_at = ?, chain = ?",
-        (head.last_sequence, head.received_at, head.chain),
+        (last_sequence, received_at, chain),
     )
 
 
 def _log_refusals(
-    connection: sqlite3.Connection, placement: Placement, now_us: int, log_size: int
+    connection: sqlite3.Connection, refused: Sequence[tuple[object, ...]], log_size: int
 ) -> None:
-    connection.executemany(_REFUSE, reject_rows(placement, now_us))
+    connection.executemany(_REFUSE, refused)
     connection.execute(
         "DELETE FROM ingest_rejects"
         " WHERE reject_id <= (SELECT max(reject_id) FROM ingest_rejects) - ?",
         (log_size,),
     )
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    """Turns what the driver raises into the two things a caller can act on."""
-    try:
-        yield
-    except (sqlite3.IntegrityError, sqlite3.DataError, UnicodeError) as error:
-        raise StorageRefused(
-            f"SQLite refuses this content: {error}",
-            hint="Send the events of this request one by one to find the one it refuses.",
-        ) from error
-    except (sqlite3.Error, OSError) as error:
-        raise LedgerUnavailable(
-            f"SQLite failed: {error}",
-            hint="Nothing of this request was acknowledged. Look at the state directory's disk,"
-            " then retry with the same keys; what was stored all the same comes back as a"
-            " duplicate.",
-        ) from error
