@@ -4,6 +4,9 @@
 MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 
+# How many tests run at once: many of them wait for a process more than they work.
+JOBS ?= 3
+
 # The seed and length of a torture run: `make torture SEED=7 N=300`.
 SEED ?= 1
 N ?= 200
@@ -24,7 +27,7 @@ run: ## Set up and start Tidemark with sample traffic on 127.0.0.1:8787
 
 .PHONY: test
 test: setup postgres lint types imports ## Set up, check and run every test
-	@exec $(BIN)/pytest $(ARGS)
+	@exec $(BIN)/pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 .PHONY: postgres
 postgres: setup ## Find a PostgreSQL for the tests, or install one

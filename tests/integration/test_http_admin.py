@@ -63,6 +63,8 @@ FILTERS: dict[str, tuple[Callable[[dict[str, Any]], dict[str, str]], str]] = {
     ),
     "received from": (lambda stored: {"receivedFrom": stored["d"]["receivedAt"]}, "def"),
     "received to": (lambda stored: {"receivedTo": stored["d"]["receivedAt"]}, "abc"),
+    "received before all time": (lambda stored: {"receivedFrom": "1969-01-01T00:00:00Z"}, "abcdef"),
+    "received after all time": (lambda stored: {"receivedFrom": "2300-01-01T00:00:00Z"}, ""),
     "received never": (lambda stored: {"receivedFrom": "2261-01-01T00:00:00Z"}, ""),
     "occurred": (
         lambda stored: {
@@ -156,7 +158,7 @@ def test_a_cursor_that_was_never_given_out_is_refused(
         ("receivedFrom", ["yesterday", "2025-02-30T00:00:00Z", "2025-01-01T00:00:00", "", "1969"]),
         ("receivedTo", ["1735689600"]),
         ("occurredFrom", ["2025-01-01"]),
-        ("occurredTo", ["2300-01-01T00:00:00Z"]),
+        ("occurredTo", ["2025-02-30T00:00:00Z"]),
         ("tenantId", ["a\0b"]),
         ("stream", ["\0"]),
     ],

@@ -8,6 +8,7 @@ import pwd
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -138,18 +139,18 @@ def test_a_server_that_cannot_start_shows_its_log() -> None:
         server.close()
 
 
-def test_closing_removes_the_data_and_may_be_repeated(tmp_path: Path) -> None:
-    # A directory of the test runner itself: only its owner could look into the usual one.
-    tmp_path.chmod(0o755)
-    for parent in tmp_path.parents[:2]:
-        parent.chmod(0o755)
-    server = PostgresServer(durable=False, directory=tmp_path)
-    assert [path.name.startswith("tidemark-postgres-") for path in tmp_path.iterdir()] == [True]
+def test_closing_removes_the_data_and_may_be_repeated() -> None:
+    with tempfile.TemporaryDirectory(prefix="tidemark-place-") as place:
+        # Only its owner could look into the usual one, and that may not be the server's account.
+        Path(place).chmod(0o755)
+        server = PostgresServer(durable=False, directory=Path(place))
+        [home] = Path(place).iterdir()
+        assert home.name.startswith("tidemark-postgres-")
 
-    server.close()
-    server.close()
+        server.close()
+        server.close()
 
-    assert list(tmp_path.iterdir()) == []
+        assert list(Path(place).iterdir()) == []
 
 
 OWNER = """

@@ -1,9 +1,8 @@
 """The ledger on PostgreSQL: any number of API processes, one order.
 
 The row of `ledger` is the sequencer. Whoever holds its lock gives the next numbers and keeps the
-lock to the commit, so numbers are dense and become visible in order. What can be asked before the
-lock is taken (which keys are known already) is asked before; under the lock only the commits that
-came in between are looked at again.
+lock to the commit, so numbers are dense and become visible in order. Every statement after the
+lock has a snapshot of its own, so it sees the commit before this one, whichever process made it.
 """
 
 from __future__ import annotations
