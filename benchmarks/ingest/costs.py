@@ -59,7 +59,7 @@ def measure_costs() -> list[Cost]:
         "body to drafts": lambda: decoder.decode_body(None, content, now_us=now_us),
         "digest of tenant and key": lambda: digests_of(submission),
         "place in order": lambda: place([submission], [digests], {}, head, now_us),
-        "draft to row": lambda: list(event_rows(placement, None, Decimal)),
+        "draft to row": lambda: list(event_rows([placement], None, Decimal)),
         "outcomes to answer": lambda: msgspec.json.encode(
             answer("benchmark", placement.outcomes[0])
         ),

@@ -73,5 +73,5 @@ def _batches(rows: int) -> list[Rows]:
         submission = Submission("benchmark", entries)
         placement = place([submission], [digests_of(submission)], {}, head, clock.wall_us())
         head = placement.head
-        batches.append(list(event_rows(placement, None, Decimal)))
+        batches.append(list(event_rows([placement], None, Decimal)))
     return batches
