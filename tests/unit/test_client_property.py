@@ -23,7 +23,7 @@ from tidemark.client.batches import request_body
 from tidemark.client.urllib3_transport import Urllib3Transport
 from tidemark.timestamps import format_timestamp
 
-FINAL: set[str] = {"400", "401", "500", "302"}
+FINAL: set[str] = {"400", "401", "302"}
 COSTLY: set[str] = {"slow", "trickle", "endless"}
 # A server that finds one event too large rejects it for good; `max_events` plays that part.
 UNWARRANTED: set[str] = {"413", "413_unread"}

@@ -89,11 +89,24 @@ def test_the_round_trip_catches_a_unit_that_does_not_divide() -> None:
         check_round_trip(whole_milliseconds)
 
 
-@given(st.integers(1, MAX_DURATION_US))
-def test_no_other_unit_would_be_shorter(micros: int) -> None:
-    text = format_duration(micros)
-    written = [f"{micros // size}{unit}" for unit, size in UNITS.items() if micros % size == 0]
-    assert len(text) == min(map(len, written))
+def check_shortest(write: Callable[[int], str]) -> None:
+    @settings(database=None)
+    @given(st.integers(1, MAX_DURATION_US) | st.integers(1, 36_500).map(lambda days: days * DAY_US))
+    def no_other_unit_would_be_shorter(micros: int) -> None:
+        written = [f"{micros // size}{unit}" for unit, size in UNITS.items() if micros % size == 0]
+        assert len(write(micros)) == min(map(len, written))
+
+    no_other_unit_would_be_shorter()
 
 
-UNITS = {"us": 1, "ms": 10**3, "s": 10**6, "m": 60 * 10**6, "h": 3600 * 10**6, "d": 86400 * 10**6}
+def test_no_other_unit_would_be_shorter() -> None:
+    check_shortest(format_duration)
+
+
+def test_that_property_catches_a_unit_that_is_too_small() -> None:
+    with pytest.raises(AssertionError):
+        check_shortest(lambda micros: f"{micros}us")
+
+
+DAY_US = 86400 * 10**6
+UNITS = {"us": 1, "ms": 10**3, "s": 10**6, "m": 60 * 10**6, "h": 3600 * 10**6, "d": DAY_US}

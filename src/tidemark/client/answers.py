@@ -1,7 +1,7 @@
 """An HTTP answer, or the lack of one → what to do next.
 
-The server's words: 200 has a result for each event. 429 and 5xx gateways mean "later". 413 means
-"less at once". Everything else is final. An answer that cannot be read counts as no answer: asking
+The server's words: 200 has a result for each event. 408, 429 and 5xx mean "later". 413 means "less
+at once". Everything else is final. An answer that cannot be read counts as no answer: asking
 again is safe, since the same bytes are the same events.
 """
 
@@ -16,7 +16,8 @@ import msgspec
 from tidemark.client.results import Result, Status
 from tidemark.errors import ClientError, EventRejected
 
-RETRYABLE_STATUSES = frozenset({429, 502, 503, 504})
+# After 408 and 500 nobody knows whether the events were stored, so they are sent again.
+RETRYABLE_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
 # A thousand results with long errors are well under a megabyte.
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 

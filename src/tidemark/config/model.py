@@ -144,6 +144,8 @@ class SequenceConfig(Section):
     timeout_us: Duration = Field(
         default=250 * UNITS_US["ms"],
         ge=UNITS_US["ms"],
+        # It is waited for with the ledger's lock in hand.
+        le=5 * UNITS_US["s"],
         validation_alias="timeout",
         description=(
             "How long a commit waits for the sequence database before it goes on without numbers "
