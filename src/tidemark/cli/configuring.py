@@ -20,7 +20,15 @@ from tidemark.cli.options import (
     json_option,
 )
 from tidemark.cli.outcome import unreadable
-from tidemark.cli.output import pairs, plural, write_json, write_line, write_lines, write_note
+from tidemark.cli.output import (
+    pairs,
+    plural,
+    program_name,
+    write_json,
+    write_line,
+    write_lines,
+    write_note,
+)
 from tidemark.config import Config, Problem, StreamConfig, advise, json_schema, redact, sample_text
 from tidemark.errors import TidemarkError
 
@@ -40,7 +48,8 @@ def init(path: Path, force: bool, as_json: bool) -> None:
     target = path if path.suffix in _YAML_SUFFIXES and not path.is_dir() else path / CONFIG_NAME
     _write_file(target, sample_text(), replace=force)
     option = "" if _is_found_by_itself(target) else f" -c {shlex.quote(str(target))}"
-    steps = [f"tidemark check{option}", f"tidemark up{option} --demo"]
+    program = program_name()
+    steps = [f"{program} check{option}", f"{program} up{option} --demo"]
     if as_json:
         write_json({"path": str(target), "next": steps})
         return

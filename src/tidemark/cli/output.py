@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Mapping
 from typing import IO, Any
@@ -111,3 +112,11 @@ def discard(stream: IO[str]) -> None:
 def _write(text: str, style: str | None, stream: IO[str]) -> None:
     shown = printable(text)
     put(click.style(shown, fg=style) if style and has_colour(stream) else shown, stream)
+
+
+def program_name() -> str:
+    """How this program is called from here: by its name, if the shell would find it."""
+    name = "tidemark"
+    if shutil.which(name):
+        return name
+    return sys.argv[0] if os.path.basename(sys.argv[0]) == name else f"python -m {name}"

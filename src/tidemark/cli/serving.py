@@ -31,7 +31,7 @@ from tidemark.cli.options import (
     json_option,
 )
 from tidemark.cli.outcome import ExitCode, usage_error
-from tidemark.cli.output import pairs, write_json, write_line, write_lines
+from tidemark.cli.output import pairs, program_name, write_json, write_line, write_lines
 from tidemark.ops.workers import inherited_socket, run_workers
 
 if TYPE_CHECKING:
@@ -288,7 +288,7 @@ def _welcome(configured: Configured, base_url: str, *, is_demo: bool) -> list[st
         ("documentation", f"{base_url}/docs"),
         ("health", f"{base_url}/readyz"),
         ("metrics", f"{base_url}/metrics"),
-        ("watch", f"tidemark tail{option}"),
+        ("watch", f"{program_name()} tail{option}"),
     ]
     lines = [f"Tidemark {__version__} is ready on {base_url}", *pairs(rows)]
     if is_demo:
