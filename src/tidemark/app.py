@@ -13,7 +13,7 @@ import uvicorn
 
 from tidemark.clock import Clock, SystemClock
 from tidemark.config import Config
-from tidemark.errors import ConfigError
+from tidemark.errors import ConfigError, LedgerUnavailable
 from tidemark.ingress.decoder import Decoder
 from tidemark.ingress.endpoint import IngestEndpoint
 from tidemark.ledger.group_commit import GroupCommitter
@@ -27,6 +27,7 @@ from tidemark.ops.reference import Reference
 from tidemark.ops.tail import Tails
 from tidemark.web.access import Access
 from tidemark.web.application import Application, Route, SocketRoute
+from tidemark.web.protocol import BoundedProtocol
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ Background: TypeAlias = Callable[[str], Coroutine[Any, Any, None]]
 OnReady: TypeAlias = Callable[[str], Awaitable[None] | None]
 
 GRACEFUL_STOP_S = 10
+METRICS_PERIOD_S = 1.0
 # How long a connection may go on for its next answer when the process has been told to stop.
 LAST_ANSWERS_POLLS = 30
 LAST_ANSWERS_POLL_S = 0.01
@@ -43,7 +45,7 @@ class Tidemark:
     """One process of Tidemark: opened ledger, HTTP application, background work."""
 
     def __init__(self, config: Config, store: LedgerStore, clock: Clock) -> None:
-        metrics = Metrics()
+        metrics = self._metrics = Metrics()
         decoder = Decoder(config, store.salt)
         self._store = store
         self._committer = GroupCommitter(
@@ -67,7 +69,8 @@ class Tidemark:
         reference = Reference(config)
         self._tails = Tails(store, clock)
         self._tick_us = config.ledger.tick_us if needs_clock(config) else None
-        self._ticker: asyncio.Task[None] | None = None
+        self._background: list[asyncio.Task[None]] = []
+        self._stopped = False
         self.application = Application(
             Access(config),
             [
@@ -89,19 +92,32 @@ class Tidemark:
         )
 
     async def start(self) -> None:
+        # The ledger was there a moment ago. If it is away now, it may come back as at any time.
+        with contextlib.suppress(LedgerUnavailable):
+            self._metrics.saw_sequence((await self._store.head()).last_sequence)
         self._committer.start()
+        self._background.append(asyncio.create_task(self._keep_metrics_current()))
         if self._tick_us is not None:
-            self._ticker = asyncio.create_task(run_ticker(self._store, self._tick_us))
+            self._background.append(asyncio.create_task(run_ticker(self._store, self._tick_us)))
 
     async def stop(self) -> None:
-        """Stopping loses nothing: what was taken is committed before the ledger is closed."""
-        if self._ticker is not None:
-            self._ticker.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._ticker
+        """Stopping loses nothing: what was taken is committed, and then the ledger can be closed.
+
+        A second call does nothing.
+        """
+        if self._stopped:
+            return
+        self._stopped = True
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
         await self._tails.close()
         await self._committer.close()
-        await self._store.close()
+
+    async def _keep_metrics_current(self) -> None:
+        while True:
+            self._metrics.look_at_queue()
+            await asyncio.sleep(METRICS_PERIOD_S)
 
     async def close_tails(self) -> None:
         await self._tails.close()
@@ -168,8 +184,14 @@ async def serve(
     """
     clock = SystemClock()
     listening = sockets if sockets is not None else [listen(config.http.host, config.http.port)]
-    try:
-        tidemark = Tidemark(config, await open_ledger(config, clock), clock)
+    async with contextlib.AsyncExitStack() as opened:
+        for listener in listening:
+            opened.callback(listener.close)
+        # Whatever fails from here on, the ledger is closed, and after everything that writes to it.
+        store = await open_ledger(config, clock)
+        opened.push_async_callback(store.close)
+        tidemark = Tidemark(config, store, clock)
+        opened.push_async_callback(tidemark.stop)
         base_url = _base_url(listening[0])
         tasks: list[asyncio.Task[None]] = []
 
@@ -188,7 +210,7 @@ async def serve(
         server = _Server(
             uvicorn.Config(
                 tidemark.application,
-                http="httptools",
+                http=BoundedProtocol,
                 ws="websockets-sansio",
                 lifespan="on",
                 access_log=False,
@@ -204,9 +226,6 @@ async def serve(
         )
         with contextlib.suppress(KeyboardInterrupt):
             await server.serve(sockets=listening)
-    finally:
-        for listener in listening:
-            listener.close()
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
 from pathlib import Path
 
@@ -75,7 +76,8 @@ def test_confirming_the_clock_ends_a_hold(home: Path) -> None:
     tidemark("migrate", cwd=home)
     assert tidemark("confirm-clock", "--json", cwd=home).json["held"] is None
     with contextlib.closing(sqlite3.connect(home / "tidemark-state" / "ledger.db")) as ledger:
-        ledger.execute("UPDATE ledger SET clock_hold = 7200000000")
+        hold = {"boot": "unknown", "host": "", "leap_us": 7_200_000_000}
+        ledger.execute("UPDATE ledger SET clock_hold = ?", (json.dumps([hold]),))
         ledger.commit()
     ran = tidemark("confirm-clock", cwd=home)
     assert ran.code == 0

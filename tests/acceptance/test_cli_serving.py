@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shlex
 import signal
 import socket
+import sqlite3
 import subprocess
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from websockets.exceptions import ConnectionClosed
@@ -188,6 +191,68 @@ def test_several_processes_serve_one_ledger_and_stop_together(home: Path) -> Non
         ran = stop(process, signal.SIGINT)
     assert (ran.code, ran.json, ran.err) == (0, {"event": "stopped"}, "")
     assert not any(is_running(pid) for pid in workers)
+
+
+def test_no_worker_outlives_its_parent_and_keeps_the_port(home: Path) -> None:
+    with started("serve", "--workers", 2, "--port", 0, "--json", cwd=home) as process:
+        url = ready(process)
+        workers = children_of(process.pid)
+        assert len(workers) == 2
+        with connect(url.replace("http", "ws") + "/admin/events/tail?after=0") as tail:
+            process.kill()
+            killed_at = time.monotonic()
+            assert _close_code(tail) == 1001
+            wait_until(lambda: not any(is_running(pid) for pid in workers))
+        assert time.monotonic() - killed_at < STOPPED_WITHIN_S
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", int(url.rpartition(":")[2])))
+        listener.listen()
+
+
+def gauge(url: str, name: str) -> float:
+    metrics = call(url, "GET", "/metrics").body.decode()
+    [value] = re.findall(rf"^{name} ([0-9.e+]+)$", metrics, re.MULTILINE)
+    return float(value)
+
+
+def test_the_metrics_know_from_the_start_where_the_ledger_is(home: Path) -> None:
+    for sequence in (0, 1):
+        with started("serve", "--port", 0, "--json", cwd=home) as process:
+            url = ready(process)
+            assert gauge(url, "tidemark_ledger_last_sequence") == sequence
+            call(url, "POST", "/v1/events", json={"events": [USAGE]})
+            assert stop(process).code == 0
+
+
+def test_what_waited_in_a_process_that_died_is_not_counted_any_more(home: Path) -> None:
+    """Its events wait for a ledger that somebody else holds."""
+    waiting = "tidemark_ingest_queue_events"
+    with started("serve", "--workers", 2, "--port", 0, "--json", cwd=home) as process:
+        url = ready(process)
+        workers = children_of(process.pid)
+        ledger = sqlite3.connect(home / "tidemark-state" / "ledger.db", isolation_level=None)
+        with contextlib.closing(ledger):
+            ledger.execute("BEGIN IMMEDIATE")
+            place = urlsplit(url)
+            with socket.create_connection((place.hostname, place.port)) as sender:
+                body = json.dumps({"events": [USAGE]})
+                sender.sendall(
+                    f"POST /v1/events HTTP/1.1\r\nHost: {place.netloc}\r\n"
+                    f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+                )
+                # Whichever process is asked, it knows.
+                wait_until(lambda: gauge(url, waiting) == 1)
+                for _ in range(10):
+                    assert gauge(url, waiting) == 1
+                for pid in workers:
+                    os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: len(set(children_of(process.pid)) - set(workers)) == 2)
+            ledger.execute("ROLLBACK")
+        assert _eventually_ready(int(url.rpartition(":")[2]))
+        assert gauge(url, waiting) == 0
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(STOPPED_WITHIN_S) == 0
 
 
 def with_key(home: Path, scope: str) -> str:

@@ -14,7 +14,7 @@ import asyncpg
 from tests.contract.events import HOUR, no_corrections
 from tidemark.clock import Clock, SystemClock
 from tidemark.ingress.drafts import Entry, Outcome, Submission
-from tidemark.ledger import postgres, sqlite
+from tidemark.ledger import postgres_migrate, sqlite_migrate
 from tidemark.ledger.global_sequence import GlobalNumbers
 from tidemark.ledger.migrations import Migration
 from tidemark.ledger.port import CommitRow, EventFilter, EventRow, HistoryCommit
@@ -69,15 +69,15 @@ class LedgerHome:
 
     async def migrate(self, *, dry_run: bool = False) -> list[Migration]:
         if self.kind == "sqlite":
-            return await asyncio.to_thread(sqlite.migrate, self.place, dry_run=dry_run)
-        return await postgres.migrate(self.url, dry_run=dry_run)
+            return await asyncio.to_thread(sqlite_migrate.migrate, self.place, dry_run=dry_run)
+        return await postgres_migrate.migrate(self.url, dry_run=dry_run)
 
     async def sql(self, statement: str) -> list[tuple[Any, ...]]:
         """Runs one statement past the store, as any tool with the database's address could."""
         if self.kind == "sqlite":
             return await asyncio.to_thread(self._sqlite_sql, statement)
         connection = await asyncpg.connect(
-            self.url, server_settings={"search_path": postgres.SCHEMA}
+            self.url, server_settings={"search_path": postgres_migrate.SCHEMA}
         )
         try:
             return [tuple(row) for row in await connection.fetch(statement)]

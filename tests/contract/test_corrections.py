@@ -13,6 +13,7 @@ from tests.contract.stores import Ledger, LedgerHome, all_events, append_all
 from tidemark.config import Config, load_config, sample_text
 from tidemark.ingress.decoder import Decoder
 from tidemark.ingress.drafts import Entry, Outcome
+from tidemark.ledger import reading, sequencer
 
 SALT = "salt"
 
@@ -202,3 +203,19 @@ async def test_groups_without_corrections_resolve_nothing(ledger: Ledger, config
     entry = Decoder(config, SALT).decode_event(json.dumps(usage("a")).encode(), now_us=START)
     [[outcome]] = await append_all(ledger, request(entry))
     assert outcome.status == "accepted"
+
+
+async def test_a_digest_that_two_keys_share_does_not_make_one_the_original_of_the_other(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody will see it happen. If it does, nothing is corrected that was not meant."""
+    for module in (sequencer, reading):
+        monkeypatch.setattr(module, "key_digest", lambda _tenant, key: key[:1].encode() * 16)
+    assert statuses(await desk.send(usage("a1"))) == ["accepted"]
+    assert await desk.ledger.find_event("acme", "a1") is not None
+    assert await desk.ledger.find_event("acme", "a2") is None
+    assert await desk.ledger.find_event("globex", "a1") is None
+    void = {"control": "void", "tenantId": "acme", "target": "a2", "idempotencyKey": "v"}
+    together = await desk.send(usage("b1"), {**void, "target": "b2"})
+    assert statuses([*await desk.send(void), *together]) == ["rejected", "accepted", "rejected"]
+    assert statuses(await desk.send({**void, "target": "a1"})) == ["accepted"]

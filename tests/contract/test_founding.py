@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sqlite3
+import stat
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import asyncpg
 import pytest
 
 from tests.contract.events import ManualClock, draft, drafts
@@ -13,6 +19,7 @@ from tests.contract.workers import Worker
 from tidemark.clock import SystemClock
 from tidemark.config import load_config
 from tidemark.errors import LedgerUnavailable, SaltMismatch, SchemaMismatch
+from tidemark.ledger import postgres_migrate
 from tidemark.ledger.migrations import migrations
 from tidemark.ledger.opening import migrate_ledger, open_ledger
 
@@ -152,3 +159,80 @@ async def test_a_state_directory_that_cannot_be_made_is_a_clear_error(tmp_path: 
         await open_ledger(config, SystemClock())
     assert caught.value.field == "state_dir"
     assert "TIDEMARK_STATE_DIR" in caught.value.hint
+
+
+async def test_what_tidemark_makes_is_for_its_user_only(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    config = load_config(None, {"TIDEMARK_STATE_DIR": str(state)})
+    before = os.umask(0o022)
+    try:
+        ledger = await open_ledger(config, SystemClock())
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in state.iterdir()}
+        await ledger.close()
+    finally:
+        os.umask(before)
+    assert modes == dict.fromkeys(("ledger.db", "ledger.db-wal", "ledger.db-shm"), 0o600)
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+
+
+async def test_a_dry_run_changes_no_file(sqlite_home: LedgerHome) -> None:
+    def files() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in sqlite_home.place.parent.iterdir()}
+
+    assert await sqlite_home.migrate(dry_run=True)
+    assert files() == {}
+    with closing(sqlite3.connect(sqlite_home.place)) as connection:
+        connection.execute("CREATE TABLE letters (letter)")
+    before = files()
+    assert await sqlite_home.migrate(dry_run=True)
+    assert files() == before
+    await sqlite_home.migrate()
+    before = files()
+    assert await sqlite_home.migrate(dry_run=True) == []
+    assert files() == before
+    await sqlite_home.open()
+    assert await sqlite_home.migrate(dry_run=True) == []
+
+
+async def test_a_database_that_cannot_hold_every_text_is_refused(
+    postgres_home: LedgerHome,
+) -> None:
+    await postgres_home.sql("DROP DATABASE IF EXISTS ascii_only")
+    await postgres_home.sql(
+        "CREATE DATABASE ascii_only ENCODING 'SQL_ASCII' TEMPLATE template0 LOCALE 'C'"
+    )
+    poor = LedgerHome(postgres_home.url.rpartition("/")[0] + "/ascii_only")
+    with pytest.raises(SchemaMismatch, match="SQL_ASCII") as caught:
+        await poor.open()
+    assert "CREATE DATABASE" in caught.value.hint
+
+
+async def test_a_migration_that_hangs_does_not_keep_others_waiting_for_ever(
+    postgres_home: LedgerHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_migrate, "MIGRATION_LOCK_TIMEOUT_S", 0.1)
+    hung = await asyncpg.connect(postgres_home.url)
+    await hung.execute("SELECT pg_advisory_lock($1)", postgres_migrate.MIGRATION_LOCK)
+    with pytest.raises(LedgerUnavailable, match="migrating") as caught:
+        await postgres_home.open()
+    assert caught.value.hint
+    await hung.close()
+    await postgres_home.open()
+
+
+async def test_connections_are_closed_when_not_all_of_them_can_be_made(
+    postgres_home: LedgerHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[asyncpg.Pool] = []
+    make = asyncpg.create_pool
+
+    async def make_one(*args: Any, **options: Any) -> asyncpg.Pool:
+        if made:
+            raise OSError("no more connections")
+        made.append(await make(*args, **options))
+        return made[0]
+
+    monkeypatch.setattr(asyncpg, "create_pool", make_one)
+    with pytest.raises(LedgerUnavailable, match="no more connections"):
+        await postgres_home.open()
+    assert made[0].is_closing()

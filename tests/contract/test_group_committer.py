@@ -32,6 +32,7 @@ from tidemark.ingress.drafts import (
 )
 from tidemark.ledger import postgres, sqlite_connection
 from tidemark.ledger.group_commit import GroupCommitter
+from tidemark.ledger.port import RejectFilter
 
 # What no database stores as text; ingress lets no such thing through.
 UNSTORABLE = '"\ud800"'
@@ -50,6 +51,9 @@ class Gate:
     ) -> list[list[Outcome]]:
         await self.open.wait()
         return await self._ledger.append_group(submissions, resolve)
+
+    async def refuses(self, submission: Submission, resolve: CorrectionResolver) -> list[bool]:
+        return await self._ledger.refuses(submission, resolve)
 
 
 class Tally:
@@ -161,13 +165,51 @@ async def test_a_request_that_the_database_refuses_does_not_fail_its_neighbours(
         assert statuses(await good) == ["accepted", "accepted"]
         assert statuses(await also_good) == ["accepted"]
         outcomes = await bad
-    assert statuses(outcomes) == ["rejected"] * 3
+    assert statuses(outcomes) == ["accepted", "rejected", "rejected"]
     codes = [outcome.rejection.code for outcome in outcomes if outcome.rejection]
-    assert codes == ["storage_refused", "mine", "storage_refused"]
+    assert codes == ["mine", "storage_refused"]
     assert [error.code for error in tally.failures] == ["storage_refused"]
-    assert sorted(await keys_in_order(ledger))[:3] == ["a", "b", "e"]
+    assert sorted(await keys_in_order(ledger))[:4] == ["a", "b", "c", "e"]
     numbers = [event.ingress_sequence for event in await all_events(ledger)]
-    assert numbers == list(range(1, gate.writers + 4))
+    assert numbers == list(range(1, gate.writers + 5))
+
+
+async def test_only_the_events_that_the_database_refuses_are_rejected_and_they_are_logged(
+    ledger: Ledger,
+) -> None:
+    bad = {3, 4, 11}
+    entries = [draft(f"{n}", data=UNSTORABLE if n in bad else f'{{"n":{n}}}') for n in range(13)]
+    async with committing(ledger) as committer:
+        outcomes = await send(committer, *entries)
+    assert [n for n, outcome in enumerate(outcomes) if outcome.status == "rejected"] == sorted(bad)
+    assert await keys_in_order(ledger) == [f"{n}" for n in range(13) if n not in bad]
+    assert len(await all_commits(ledger)) == 1
+    logged = await ledger.read_rejects(RejectFilter(code="storage_refused"), 10)
+    assert [(one.position, one.idempotency_key) for one in reversed(logged)] == [
+        (n, f"{n}") for n in sorted(bad)
+    ]
+
+
+async def test_to_ask_what_is_refused_stores_nothing(ledger: Ledger) -> None:
+    entries = [draft("a"), rejection(), draft("b", data=UNSTORABLE), draft("c")]
+    assert await ledger.refuses(request(*entries), no_corrections) == [False, False, True, False]
+    assert await all_events(ledger) == []
+    assert await all_commits(ledger) == []
+    assert await ledger.read_rejects(RejectFilter(), 10) == []
+    assert statuses((await append_all(ledger, request(draft("c"))))[0]) == ["accepted"]
+
+
+async def test_a_constraint_that_stands_in_the_way_is_not_the_senders_fault(
+    home: LedgerHome, ledger: Ledger
+) -> None:
+    """As after something else has written to the ledger's tables."""
+    await append_all(ledger, request(draft("a")))
+    await home.sql("UPDATE ledger SET last_sequence = 0")
+    async with committing(ledger) as committer:
+        with pytest.raises(LedgerUnavailable) as caught:
+            await send(committer, draft("b"))
+    constraint = "events_pkey" if home.kind == "postgres" else "events.ingress_sequence"
+    assert constraint in caught.value.message
 
 
 async def test_names_too_long_for_an_index_are_refused_and_not_tried_again_for_ever(

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,11 @@ from tests.contract.stores import (
     append_history,
 )
 from tidemark.errors import ClockLeap
+from tidemark.ledger import clock_guard
 from tidemark.ledger.ticker import run_ticker
+from tidemark.ops.health import Health
+from tidemark.ops.metrics import Metrics
+from tidemark.web.messages import Request
 
 
 class LeapingClock(ManualClock):
@@ -120,9 +125,9 @@ async def test_a_leap_holds_ingest_until_it_is_confirmed(
     with pytest.raises(ClockLeap):
         await ledger.tick(0)
     with pytest.raises(ClockLeap):
-        ledger.check_clock()
+        await ledger.check_clock()
     await ledger.confirm_clock()
-    ledger.check_clock()
+    await ledger.check_clock()
     await append(ledger, draft("b"))
     assert await commit_times(ledger) == [START, START + 2 * HOUR + SECOND]
     clock.step(2 * HOUR)
@@ -153,7 +158,7 @@ async def test_asking_for_the_clock_does_not_confirm_a_leap(
 ) -> None:
     clock.step(2 * HOUR)
     with pytest.raises(ClockLeap):
-        ledger.check_clock()
+        await ledger.check_clock()
     await assert_held(ledger, "a")
     await assert_held(ledger, "a")
 
@@ -216,6 +221,59 @@ async def test_another_process_may_confirm(home: LedgerHome, clock: ManualClock)
     await other.confirm_clock()
     await append(held, draft("a"))
     assert await commit_times(held) == [START + 2 * HOUR]
+
+
+async def test_asking_for_the_clock_notices_that_another_process_has_confirmed(
+    home: LedgerHome, clock: ManualClock
+) -> None:
+    held, other = await home.open(clock), await home.open(clock)
+    clock.step(2 * HOUR)
+    with pytest.raises(ClockLeap):
+        await held.check_clock()
+    await other.confirm_clock()
+    await held.check_clock()
+
+
+async def test_a_held_process_is_ready_again_when_another_has_confirmed(
+    home: LedgerHome, clock: ManualClock
+) -> None:
+    async def no_body() -> dict[str, Any]:
+        raise AssertionError("there is no body to read")
+
+    held, other = await home.open(clock), await home.open(clock)
+    health = Health(held, Metrics(), clock)
+    request = Request({"type": "http", "headers": []}, no_body)
+    assert (await health.readyz(request)).status == 200
+    clock.step(2 * HOUR)
+    assert (await health.readyz(request)).status == 503
+    await other.confirm_clock()
+    assert (await health.readyz(request)).status == 200
+
+
+async def test_asking_for_a_clock_that_is_right_does_not_touch_the_ledger(
+    home: LedgerHome, ledger: Ledger
+) -> None:
+    await home.sql("UPDATE ledger SET clock_hold = 'nobody reads this'")
+    await ledger.check_clock()
+
+
+async def test_a_leap_and_its_confirmation_are_of_one_machine(
+    home: LedgerHome, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = await home.open(clock)
+    clock.step(2 * HOUR)
+    await assert_held(held, "a")
+    monkeypatch.setattr(clock_guard, "boot_id", lambda: "another boot")
+    monkeypatch.setattr("socket.gethostname", lambda: "another host")
+    other = await home.open(ManualClock())
+    await append(other, draft("b"))
+    await other.confirm_clock()
+    await assert_held(held, "a")
+    monkeypatch.undo()
+    await assert_held(await home.open(clock), "a")
+    await held.confirm_clock()
+    await append(held, draft("a"))
+    assert await commit_times(held) == [START, START + 2 * HOUR]
 
 
 async def test_one_confirmation_is_enough_for_a_process_that_was_quiet_meanwhile(

@@ -19,6 +19,7 @@ from tests.contract.events import (
 from tests.contract.stores import EVERYTHING, Ledger, LedgerHome, all_events, append, append_all
 from tidemark.config import load_config, sample_text
 from tidemark.ingress.decoder import Decoder
+from tidemark.ingress.rejections import MAX_BODY_CHARACTERS
 from tidemark.ledger.port import RejectFilter, RejectRow
 
 
@@ -67,7 +68,22 @@ async def test_a_conflict_is_kept_with_the_number_of_its_original(ledger: Ledger
     assert (kept.status, kept.code, kept.original_sequence) == ("conflict", "content_conflict", 2)
     assert (kept.tenant_id, kept.stream, kept.idempotency_key) == ("acme", "usage", "b")
     body = json.loads(kept.body)
-    assert (body["quantity"], body["data"]) == ("5", '{"n":2}')
+    assert body == {
+        "tenantId": "acme",
+        "stream": "usage",
+        "idempotencyKey": "b",
+        "occurredAt": "2025-01-01T00:00:00.000000Z",
+        "quantity": "5",
+        "data": {"n": 2},
+    }
+
+
+async def test_of_a_large_conflict_the_beginning_is_kept(ledger: Ledger) -> None:
+    await append(ledger, draft("a", "one"))
+    await append(ledger, draft("a", "two", data=f'{{"long":"{"x" * 60_000}"}}'))
+    [kept] = await rejects(ledger)
+    assert len(kept.body) == MAX_BODY_CHARACTERS
+    assert kept.body.startswith('{"tenantId":"acme"')
 
 
 async def test_duplicates_are_not_logged(ledger: Ledger) -> None:

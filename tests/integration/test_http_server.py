@@ -14,6 +14,11 @@ import pytest
 from tests.integration.http_client import Api, usage
 from tests.services.processes import is_running
 from tests.services.tidemark_server import ServerFailed, TidemarkServer
+from tidemark import app
+from tidemark.clock import Clock
+from tidemark.config import Config
+from tidemark.ledger.opening import open_ledger
+from tidemark.ledger.port import LedgerStore
 
 STARTER = """
 import os, signal
@@ -48,6 +53,36 @@ def test_a_server_that_cannot_start_says_why() -> None:
     finally:
         server.close()
     assert not server.directory.exists()
+
+
+async def test_a_start_that_fails_closes_the_ledger(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    closed = []
+
+    async def open_and_watch(config: Config, clock: Clock) -> LedgerStore:
+        store = await open_ledger(config, clock)
+        close = store.close
+
+        async def watched_close() -> None:
+            closed.append(store)
+            await close()
+
+        monkeypatch.setattr(store, "close", watched_close)
+        return store
+
+    async def fail(base_url: str) -> None:
+        raise RuntimeError("nobody can be told")
+
+    monkeypatch.setattr(app, "open_ledger", open_and_watch)
+    config = Config(state_dir=tmp_path)
+    with pytest.raises(RuntimeError, match="nobody can be told"):
+        await app.serve(config, sockets=[app.listen("127.0.0.1", 0)], on_ready=fail)
+    assert len(closed) == 1
+    monkeypatch.setattr(app, "Decoder", None)
+    with pytest.raises(TypeError):
+        await app.serve(config, sockets=[app.listen("127.0.0.1", 0)])
+    assert len(closed) == 2
 
 
 def test_no_server_outlives_the_tests_that_started_it() -> None:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import urlencode
 
 import pytest
+from websockets.asyncio.client import connect as connect_async
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from tests.integration.http_client import Api, assert_error, trade, usage
-from tests.services.processes import resident_bytes
+from tests.services.processes import processor_seconds, resident_bytes
 from tests.services.tidemark_server import TidemarkServer
+from tidemark.ops.tail import MAX_TAILS
 
 PATH: Final = "/admin/events/tail"
 RECEIVED_WITHIN_S: Final = 20.0
+CLOSED_WITHIN_S: Final = 5.0
 
 
 class Tail:
@@ -171,6 +177,101 @@ def test_a_tail_sees_what_another_process_commits(postgres_url: str, tenant: str
         send(Api(there.base_url, tenant), "from there")
         send(Api(here.base_url, tenant), "from here")
         assert refs(watched.take(2)) == ["from there", "from here"]
+
+
+def until_closed(watched: Tail) -> tuple[list[dict[str, Any]], int | None, str | None]:
+    """All events, and how the server closed."""
+    events: list[dict[str, Any]] = []
+    deadline = time.monotonic() + CLOSED_WITHIN_S
+    with contextlib.suppress(ConnectionClosed):
+        while True:
+            message = json.loads(watched.connection.recv(timeout=CLOSED_WITHIN_S))
+            assert time.monotonic() < deadline
+            if message["type"] == "event":
+                events.append(message["event"])
+    connection = watched.connection
+    return events, connection.close_code, connection.close_reason
+
+
+END = (1000, "the end of the range was reached")
+
+
+def test_a_tail_ends_where_its_sequences_end(api: Api, server: TidemarkServer) -> None:
+    results = send(api, "a", "b", "c")
+    sequence_to = results[2]["ingressSequence"]
+    for after in ("0", sequence_to, "999999"):
+        with tail(server, after=after, sequenceTo=sequence_to, tenantId=api.tenant) as watched:
+            events, *how = until_closed(watched)
+        assert refs(events) == (["a", "b"] if after == "0" else [])
+        assert tuple(how) == END
+
+
+def test_a_tail_whose_end_is_to_come_goes_on_to_it(api: Api, server: TidemarkServer) -> None:
+    [first] = send(api, "a")
+    sequence_to = str(int(first["ingressSequence"]) + 3)
+    with tail(server, after="0", sequenceTo=sequence_to, tenantId=api.tenant) as watched:
+        assert refs(watched.take(1)) == ["a"]
+        send(api, "b")
+        assert refs(watched.take(1)) == ["b"]
+        send(api, "c", "d")
+        events, *how = until_closed(watched)
+    assert refs(events) == ["c"]
+    assert tuple(how) == END
+
+
+def test_a_tail_ends_when_whatever_comes_is_received_too_late(
+    api: Api, server: TidemarkServer
+) -> None:
+    send(api, "a")
+    [late] = send(api, "b")
+    query = {"after": "0", "tenantId": api.tenant, "receivedTo": late["receivedAt"]}
+    with tail(server, **query) as watched:
+        events, *how = until_closed(watched)
+    assert refs(events) == ["a"]
+    assert tuple(how) == END
+
+
+def test_a_tail_whose_time_is_over_waits_until_the_ledger_is_beyond_it(
+    api: Api, server: TidemarkServer
+) -> None:
+    [first] = send(api, "a")
+    # Two microseconds later: the next commit could still be in between.
+    time_to = f"{first['receivedAt'][:-7]}{int(first['receivedAt'][-7:-1]) + 2:06d}Z"
+    with tail(server, after="0", tenantId=api.tenant, receivedTo=time_to) as watched:
+        assert refs(watched.take(1)) == ["a"]
+        before = processor_seconds(server.pid)
+        with contextlib.suppress(TimeoutError):
+            while True:
+                assert json.loads(watched.connection.recv(timeout=1))["type"] == "progress"
+        assert processor_seconds(server.pid) - before < 0.5
+        send(api, "b")
+        events, *how = until_closed(watched)
+    assert events == []
+    assert tuple(how) == END
+
+
+async def test_no_more_tails_are_open_than_may_be_even_if_all_come_at_once() -> None:
+    with TidemarkServer() as server:
+        url = f"{server.websocket_url}{PATH}"
+        async with contextlib.AsyncExitStack() as opened:
+
+            async def open_one() -> int:
+                try:
+                    await opened.enter_async_context(
+                        connect_async(url, proxy=None, close_timeout=1)
+                    )
+                except InvalidStatus as refused:
+                    return refused.response.status_code
+                return 101
+
+            statuses = await asyncio.gather(*(open_one() for _ in range(MAX_TAILS + 40)))
+        assert (statuses.count(101), statuses.count(429)) == (MAX_TAILS, 40)
+        # A place is free again when its tail is gone.
+        deadline = time.monotonic() + RECEIVED_WITHIN_S
+        while True:
+            with contextlib.suppress(InvalidStatus), tail(server):
+                break
+            assert time.monotonic() < deadline
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,21 @@ def resident_bytes(pid: int) -> int:
     return int(said.stdout) * 1024
 
 
+def processor_seconds(pid: int) -> float:
+    """How long a process has been at work."""
+    stat = PROC / str(pid) / "stat"
+    if stat.exists():
+        user, system = stat.read_text(errors="replace").rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+    said = subprocess.run(
+        ["ps", "-o", "time=", "-p", str(pid)], capture_output=True, text=True, check=True
+    )
+    seconds = 0.0
+    for part in said.stdout.strip().replace("-", ":").split(":"):
+        seconds = seconds * 60 + float(part)
+    return seconds
+
+
 def _table() -> dict[int, tuple[int, str]]:
     """Process → (parent, state)."""
     if (PROC / "self" / "stat").exists():

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.contract.events import draft, no_corrections
 from tests.unit.planted import assert_catches
 from tidemark.errors import LedgerUnavailable, QueueFull, StorageRefused, TidemarkError
-from tidemark.ingress.drafts import CorrectionResolver, Outcome, Submission
+from tidemark.ingress.drafts import CorrectionResolver, Draft, Outcome, Rejection, Submission
 from tidemark.ledger.group_commit import GroupCommitter, Waiting
 
 Check = Callable[[], None]
@@ -70,6 +70,11 @@ SCENES = st.builds(
 )
 
 
+def is_unstorable(event: Draft) -> bool:
+    """The first event of a request that has an unstorable one."""
+    return event.idempotency_key.endswith("unstorable-0")
+
+
 class MemoryStore:
     """Takes groups, remembers what was committed together, and checks what it is handed."""
 
@@ -98,8 +103,12 @@ class MemoryStore:
         finally:
             self._under_way -= 1
 
+    async def refuses(self, submission: Submission, resolve: CorrectionResolver) -> list[bool]:
+        await asyncio.sleep(0)
+        return [isinstance(entry, Draft) and is_unstorable(entry) for entry in submission.entries]
+
     def _commit(self, submissions: Sequence[Submission]) -> list[list[Outcome]]:
-        if any("unstorable" in one.request_id and one.entries for one in submissions):
+        if any(isinstance(e, Draft) and is_unstorable(e) for s in submissions for e in s.entries):
             raise StorageRefused("this cannot be stored", hint="send something else")
         fault = next(self._faults, "none")
         if fault == "away":
@@ -110,7 +119,10 @@ class MemoryStore:
         outcomes = []
         for submission in submissions:
             of_request = []
-            for _ in submission.entries:
+            for entry in submission.entries:
+                if isinstance(entry, Rejection):
+                    of_request.append(Outcome("rejected", "key", rejection=entry))
+                    continue
                 self._sequence += 1
                 of_request.append(Outcome("accepted", "key", self._sequence, len(self.commits)))
             outcomes.append(of_request)
@@ -177,8 +189,7 @@ class Run:
         try:
             answer = await appending
             committed = [one for commit in self.store.commits for one in commit]
-            is_rejected = any(outcome.status == "rejected" for outcome in answer)
-            assert is_rejected or name in committed, "acknowledged before it was durable"
+            assert name in committed, "acknowledged before it was durable"
             self.answers[name] = answer
         except (QueueFull, LedgerUnavailable, Bug, asyncio.CancelledError) as error:
             self.answers[name] = error
@@ -209,12 +220,14 @@ class Run:
             assert self._scene.faults
         elif isinstance(answer, list):
             assert len(answer) == request.events
-            refused = request.unstorable and request.events > 0
-            assert is_committed == (not refused)
-            statuses = {outcome.status for outcome in answer}
-            assert statuses <= ({"rejected"} if refused else {"accepted"}), "a neighbour suffered"
+            assert is_committed
+            statuses = ["accepted"] * request.events
+            if request.unstorable and request.events:
+                statuses[0] = "rejected"
+            assert [outcome.status for outcome in answer] == statuses, "a neighbour suffered"
+            answer = [outcome for outcome in answer if outcome.status == "accepted"]
             numbers = [outcome.ingress_sequence or 0 for outcome in answer]
-            if not refused and numbers:
+            if numbers:
                 assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
                 assert len({outcome.received_at for outcome in answer}) == 1
 
@@ -259,9 +272,20 @@ class AnswersBeforeTheCommit(GroupCommitter):
 
 
 class LetsNeighboursSuffer(GroupCommitter):
-    async def _commit_apart(self, group: list[Waiting], refused: StorageRefused) -> None:
-        for waiting in group:
-            await super()._commit_apart([waiting], refused)
+    async def _commit_apart(self, group: list[Waiting]) -> None:
+        for submission, result in group:
+            if not result.done():
+                result.set_result([Outcome("rejected", "key") for _ in submission.entries])
+
+
+class LetsTheRequestSuffer(GroupCommitter):
+    async def _append_what_is_taken(
+        self, submission: Submission, refused: StorageRefused
+    ) -> list[Outcome]:
+        entries = [Rejection(refused.code, "no", "") for _ in submission.entries]
+        return await super()._append_what_is_taken(
+            Submission(submission.request_id, entries), refused
+        )
 
 
 class DiesOfABug(GroupCommitter):
@@ -297,6 +321,7 @@ class TakesOneMoreThanItHasRoomFor(GroupCommitter):
         TakesTheNewestFirst,
         AnswersBeforeTheCommit,
         LetsNeighboursSuffer,
+        LetsTheRequestSuffer,
         DiesOfABug,
         LosesCount,
         ForgetsWhatWaitsWhenItCloses,

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from tidemark.errors import StorageRefused
-from tidemark.ledger.sequencer import CONFLICT_CODE
+from tidemark.ledger.refusals import CONFLICT_CODE
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src/tidemark"

@@ -31,8 +31,10 @@ from tidemark.ledger.sequencer import (
     Placement,
     Stored,
     correction_targets,
+    extend_chain,
     key_digest,
     place,
+    place_tick,
     resolve_corrections,
 )
 
@@ -435,3 +437,19 @@ def test_keys_whose_digests_collide_are_told_apart() -> None:
     assert placement.drafts == []
     assert outcome.rejection is not None
     assert "digest" in outcome.rejection.message
+
+
+@pytest.mark.parametrize(("now_us", "received_at"), [(14, None), (15, 15), (3, None)])
+def test_a_tick_is_placed_after_silence(now_us: int, received_at: int | None) -> None:
+    head = Head(7, 5, GENESIS_CHAIN)
+    ticked = place_tick(head, now_us, silent_for_us=10)
+    if received_at is None:
+        assert ticked is None
+    else:
+        assert ticked == Head(7, received_at, extend_chain(GENESIS_CHAIN, ()))
+
+
+def test_a_tick_is_later_than_the_commit_before_it() -> None:
+    ticked = place_tick(Head(7, 5, GENESIS_CHAIN), 5, silent_for_us=0)
+    assert ticked is not None
+    assert ticked.received_at == 6

@@ -82,7 +82,7 @@ async def _confirm(config: Config, clock: Clock) -> ClockLeap | None:
     held = None
     try:
         try:
-            ledger.check_clock()
+            await ledger.check_clock()
         except ClockLeap as leap:
             held = leap
         await ledger.confirm_clock()

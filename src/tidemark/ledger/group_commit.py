@@ -21,6 +21,7 @@ from tidemark.ingress.drafts import (
     Submission,
 )
 from tidemark.ledger.port import LedgerStore
+from tidemark.ledger.refusals import refused_by_storage
 
 log = logging.getLogger(__name__)
 
@@ -116,13 +117,8 @@ class GroupCommitter:
         return group
 
     async def _commit(self, group: list[Waiting]) -> None:
-        started = time.perf_counter()
         try:
-            outcomes = await self._store.append_group(
-                [submission for submission, _ in group], self._resolve
-            )
-        except StorageRefused as refused:
-            await self._commit_apart(group, refused)
+            await self._append(group)
         except TidemarkError as error:
             self._observer.failed(error)
             for _, result in group:
@@ -136,22 +132,47 @@ class GroupCommitter:
             for _, result in group:
                 _fail(result, error)
             raise
-        else:
-            self._observe(outcomes, time.perf_counter() - started)
-            for (_, result), of_request in zip(group, outcomes, strict=True):
-                if not result.done():
-                    result.set_result(of_request)
 
-    async def _commit_apart(self, group: list[Waiting], refused: StorageRefused) -> None:
+    async def _append(self, group: list[Waiting]) -> None:
+        started = time.perf_counter()
+        try:
+            outcomes = await self._store.append_group(
+                [submission for submission, _ in group], self._resolve
+            )
+        except StorageRefused as refused:
+            if len(group) > 1:
+                await self._commit_apart(group)
+                return
+            self._observer.failed(refused)
+            outcomes = [await self._append_what_is_taken(group[0][0], refused)]
+        self._observe(outcomes, time.perf_counter() - started)
+        for (_, result), of_request in zip(group, outcomes, strict=True):
+            if not result.done():
+                result.set_result(of_request)
+
+    async def _commit_apart(self, group: list[Waiting]) -> None:
         """One request that the database refuses must not fail the others of its group."""
-        if len(group) > 1:
-            for waiting in group:
-                await self._commit([waiting])
-            return
-        self._observer.failed(refused)
-        ((submission, result),) = group
-        if not result.done():
-            result.set_result([_refused(entry, refused) for entry in submission.entries])
+        for waiting in group:
+            await self._commit([waiting])
+
+    async def _append_what_is_taken(
+        self, submission: Submission, refused: StorageRefused
+    ) -> list[Outcome]:
+        """One event that the database refuses must not fail the others of its request."""
+        try:
+            refuses = await self._store.refuses(submission, self._resolve)
+            entries = [
+                _refused(entry, refused) if is_refused else entry
+                for entry, is_refused in zip(submission.entries, refuses, strict=True)
+            ]
+            [outcomes] = await self._store.append_group(
+                [Submission(submission.request_id, entries)], self._resolve
+            )
+        except StorageRefused as again:
+            # Not even the reasons can be kept.
+            rejections = [_refused(entry, again) for entry in submission.entries]
+            return [Outcome("rejected", r.idempotency_key, rejection=r) for r in rejections]
+        return outcomes
 
     def _observe(self, outcomes: list[list[Outcome]], seconds: float) -> None:
         accepted = [
@@ -168,8 +189,5 @@ def _fail(result: asyncio.Future[list[Outcome]], error: BaseException) -> None:
         result.set_exception(error)
 
 
-def _refused(entry: Entry, refused: StorageRefused) -> Outcome:
-    if isinstance(entry, Rejection):
-        return Outcome("rejected", entry.idempotency_key, rejection=entry)
-    rejection = Rejection(refused.code, refused.message, refused.hint, tenant_id=entry.tenant_id)
-    return Outcome("rejected", entry.idempotency_key, rejection=rejection)
+def _refused(entry: Entry, refused: StorageRefused) -> Rejection:
+    return entry if isinstance(entry, Rejection) else refused_by_storage(entry, refused)

@@ -20,6 +20,7 @@ import msgspec
 
 from tidemark.errors import ImportRefused
 from tidemark.ledger.history import Place
+from tidemark.ledger.sqlite_connection import make_private_directory
 
 RUN_LINES: Final = 50_000
 RUN_BYTES: Final = 64 * 1024 * 1024
@@ -57,7 +58,7 @@ def open_workspace(directory: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _connect(directory: Path) -> sqlite3.Connection:
-    directory.mkdir(parents=True, exist_ok=True)
+    make_private_directory(directory)
     handle, path = tempfile.mkstemp(dir=directory, prefix="import-", suffix=".db")
     os.close(handle)
     try:

@@ -19,7 +19,6 @@ from tidemark.ingress.drafts import (
     Correction,
     CorrectionResolver,
     Draft,
-    Original,
     Rejection,
     Submission,
 )
@@ -32,6 +31,7 @@ from tidemark.ledger.sequencer import (
     Stored,
     digests_of,
     key_digest,
+    original_of,
     place,
     resolve_corrections,
 )
@@ -194,9 +194,12 @@ class HistoryPlan:
 
     def _resolved(self, commit: Iterable[_Line], known: Mapping[bytes, Planned]) -> Submission:
         originals = {
-            line.digest: _original(known[line.digest].draft)
+            line.digest: original_of(draft)
             for line in commit
             if type(line.entry) is Correction and line.digest in known
+            for draft in [known[line.digest].draft]
+            if (draft.tenant_id, draft.idempotency_key)
+            == (line.entry.tenant_id, line.entry.target_key)
         }
         unresolved = Submission("import", [line.entry for line in commit])
         [submission] = resolve_corrections([unresolved], originals, self._resolve)
@@ -266,10 +269,6 @@ def _line(place: Place) -> _Line:
     entry = unpack(place.body)
     key = entry.idempotency_key if isinstance(entry, Draft) else entry.target_key
     return _Line(place, entry, key_digest(entry.tenant_id, key))
-
-
-def _original(draft: Draft) -> Original:
-    return Original(draft.stream, draft.metric, draft.customer_ref, draft.control)
 
 
 def _conflict(rejection: Rejection, earlier: Planned) -> Rejection:

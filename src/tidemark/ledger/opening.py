@@ -7,10 +7,11 @@ from pathlib import Path
 from tidemark.clock import Clock
 from tidemark.config import Config
 from tidemark.errors import LedgerUnavailable
-from tidemark.ledger import postgres, sqlite
+from tidemark.ledger import postgres, postgres_migrate, sqlite, sqlite_migrate
 from tidemark.ledger.global_sequence import GlobalNumbers, NoGlobalNumbers, PostgresGlobalNumbers
 from tidemark.ledger.migrations import Migration
 from tidemark.ledger.port import LedgerStore
+from tidemark.ledger.sqlite_connection import make_private_directory
 
 SQLITE_SCHEME = "sqlite:///"
 
@@ -66,14 +67,14 @@ async def migrate_ledger(config: Config, *, dry_run: bool) -> list[Migration]:
     if path is not None:
         if not dry_run:
             _require_directory(path.parent)
-        return sqlite.migrate(path, dry_run=dry_run)
+        return sqlite_migrate.migrate(path, dry_run=dry_run)
     assert config.ledger.url is not None
-    return await postgres.migrate(config.ledger.url, dry_run=dry_run)
+    return await postgres_migrate.migrate(config.ledger.url, dry_run=dry_run)
 
 
 def _require_directory(directory: Path) -> None:
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_private_directory(directory)
     except OSError as error:
         raise LedgerUnavailable(
             f"the state directory {directory} cannot be made: {error.strerror}",

@@ -122,6 +122,9 @@ class LedgerStore(Protocol):
     ) -> list[list[Outcome]]:
         """Make a group durable as one commit; outcomes are aligned with the entries."""
 
+    async def refuses(self, submission: Submission, resolve: CorrectionResolver) -> list[bool]:
+        """Which entries the database refuses for their content. Nothing is stored."""
+
     async def append_history(
         self, commits: Sequence[HistoryCommit], resolve: CorrectionResolver
     ) -> list[list[Outcome]]:
@@ -147,9 +150,10 @@ class LedgerStore(Protocol):
 
     async def read_rejects(self, reject_filter: RejectFilter, limit: int) -> list[RejectRow]: ...
 
-    def check_clock(self) -> None:
-        """Raise `ClockLeap` while ingest is held."""
+    async def check_clock(self) -> None:
+        """Raise `ClockLeap` while ingest is held; asks the ledger only then, if it still is."""
 
-    async def confirm_clock(self) -> None: ...
+    async def confirm_clock(self) -> None:
+        """The clock of this machine is right. What other machines are held for stays held."""
 
     async def close(self) -> None: ...

@@ -9,35 +9,37 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from decimal import Decimal
 from functools import partial
 from typing import Any
 
 import asyncpg
-import msgspec
 
 from tidemark.clock import Clock
 from tidemark.crash import crash_point
 from tidemark.errors import ClockLeap
-from tidemark.ingress.drafts import CorrectionResolver, Outcome, Submission
-from tidemark.ledger.clock_guard import ClockGuard, decode_anchor
+from tidemark.ingress.drafts import CorrectionResolver, Entry, Outcome, Submission
+from tidemark.ledger.clock_guard import ClockGuard, ClockRecord
 from tidemark.ledger.founding import Founding, check_salt, found_ledger
 from tidemark.ledger.global_sequence import GlobalNumbers, NoGlobalNumbers
-from tidemark.ledger.migrations import Migration, pending
 from tidemark.ledger.port import HistoryCommit
+from tidemark.ledger.postgres_migrate import CONNECT_TIMEOUT_S, SCHEMA, migrate
 from tidemark.ledger.postgres_statements import (
     BEGIN,
+    CONTENT_ERRORS,
     END_HUNG_SESSIONS,
     HEAD,
     LOCK,
     PRUNE_REJECTS,
     head_and_known,
+    lock_clock_record,
     numbered,
     originals,
     seal,
     translated,
+    write_clock_record,
 )
 from tidemark.ledger.reading import LedgerReader, Row
 from tidemark.ledger.rows import (
@@ -52,19 +54,17 @@ from tidemark.ledger.sequencer import (
     Decide,
     Head,
     Placement,
+    Stored,
     correction_targets,
     digests_of,
-    extend_chain,
-    next_received_at,
     place,
     place_history,
+    place_tick,
     resolve_corrections,
 )
 
-SCHEMA = "tidemark"
 WRITER_CONNECTIONS = 2
 READER_CONNECTIONS = 4
-CONNECT_TIMEOUT_S = 10.0
 COMMAND_TIMEOUT_S = 30.0
 # A process that hangs while it holds the sequencer's lock must not stop all others for good.
 HUNG_AFTER_S = 20
@@ -81,8 +81,6 @@ SESSION_SETTINGS = {
 }
 # Without statistics the planner prefers to scan a table that has just begun to grow.
 WRITER_SETTINGS = SESSION_SETTINGS | {"enable_seqscan": "off", "synchronous_commit": "on"}
-# Advisory lock that only one migrating process holds; the number spells "tide".
-MIGRATION_LOCK = 0x74696465
 
 
 class PostgresLedger(LedgerReader):
@@ -123,16 +121,15 @@ class PostgresLedger(LedgerReader):
         """Connect, bring the schema up to date, found the ledger if it is new."""
         with translated():
             await migrate(url)
-            writers = await _pool(url, WRITER_CONNECTIONS, WRITER_SETTINGS)
-            readers = await _pool(url, READER_CONNECTIONS, SESSION_SETTINGS)
             guard = ClockGuard(clock, clock_leap_us)
-            try:
+            async with AsyncExitStack() as opened:
+                writers = await _pool(url, WRITER_CONNECTIONS, WRITER_SETTINGS)
+                opened.push_async_callback(writers.close)
+                readers = await _pool(url, READER_CONNECTIONS, SESSION_SETTINGS)
+                opened.push_async_callback(readers.close)
                 async with writers.acquire() as connection, connection.transaction():
                     founding = await _found(connection, clock.wall_us(), salt, guard)
-            except BaseException:
-                await writers.close()
-                await readers.close()
-                raise
+                opened.pop_all()
         return cls(
             writers,
             readers,
@@ -148,15 +145,30 @@ class PostgresLedger(LedgerReader):
         with translated():
             async with self._writers.acquire() as connection:
                 await self._settle_clock(connection)
-                [placement] = await self._append(
-                    connection,
-                    submissions,
-                    resolve,
-                    lambda new, digests, known, head: [
-                        place(new, digests, known, head, self._guard.now_us())
-                    ],
-                )
+                [placement] = await self._append(connection, submissions, resolve, self._place_now)
         return placement.outcomes
+
+    async def refuses(self, submission: Submission, resolve: CorrectionResolver) -> list[bool]:
+        async def attempt(entries: Sequence[Entry]) -> list[bool]:
+            """Leave in the transaction what is taken, since later entries may correct it."""
+            await connection.execute("SAVEPOINT attempt")
+            try:
+                part = Submission(submission.request_id, entries)
+                decided = await self._decide(connection, [part], resolve, self._place_now)
+                await self._write(connection, decided, end="RELEASE attempt")
+            except CONTENT_ERRORS:
+                await connection.execute("ROLLBACK TO attempt")
+                if len(entries) == 1:
+                    return [True]
+                half = len(entries) // 2
+                return await attempt(entries[:half]) + await attempt(entries[half:])
+            return [False] * len(entries)
+
+        with translated():
+            async with self._writers.acquire() as connection:
+                await self._settle_clock(connection)
+                async with _locked(connection):
+                    return await attempt(submission.entries)
 
     async def append_history(
         self, commits: Sequence[HistoryCommit], resolve: CorrectionResolver
@@ -178,17 +190,21 @@ class PostgresLedger(LedgerReader):
                 async with _locked(connection):
                     return await self._tick(connection, silent_for_us)
 
-    def check_clock(self) -> None:
-        self._guard.now_us()
+    async def check_clock(self) -> None:
+        try:
+            self._guard.now_us()
+        except ClockLeap:
+            with translated():
+                async with self._readers.acquire() as connection:
+                    await self._settle_clock(connection)
 
     async def confirm_clock(self) -> None:
         anchor = self._guard.take_anchor()
         with translated():
-            await self._readers.execute(
-                "UPDATE ledger SET clock_hold = NULL, clock_anchor = $1",
-                msgspec.json.encode(anchor).decode(),
-            )
-        self._guard.confirm(anchor)
+            async with self._readers.acquire() as connection, connection.transaction():
+                record = self._guard.confirmed(await lock_clock_record(connection), anchor)
+                await write_clock_record(connection, record)
+        self._guard.restore(record)
 
     async def close(self) -> None:
         await self.global_numbers.close()
@@ -208,31 +224,44 @@ class PostgresLedger(LedgerReader):
     ) -> list[Placement]:
         timeout_s = COMMAND_TIMEOUT_S + patience_s
         async with _locked(connection, patience_s):
-            crash_point("ledger.locked")
-            targets = correction_targets(
-                itertools.chain.from_iterable(s.entries for s in submissions)
-            )
-            if targets:
-                known_targets = await originals(connection, list(targets), timeout_s)
-                submissions = resolve_corrections(submissions, known_targets, resolve)
-            digests = [digests_of(submission) for submission in submissions]
-            wanted = [d for group in digests for d in group if d is not None]
-            head, known = await head_and_known(connection, wanted, timeout_s)
-            placements = decide(submissions, digests, known, head)
+            placements = await self._decide(connection, submissions, resolve, decide, timeout_s)
             await self._write(connection, placements, timeout_s)
         crash_point("ledger.after_commit")
         return placements
 
+    async def _decide(
+        self,
+        connection: Any,
+        submissions: Sequence[Submission],
+        resolve: CorrectionResolver,
+        decide: Decide,
+        timeout_s: float = COMMAND_TIMEOUT_S,
+    ) -> list[Placement]:
+        crash_point("ledger.locked")
+        targets = correction_targets(itertools.chain.from_iterable(s.entries for s in submissions))
+        if targets:
+            known_targets = await originals(connection, targets, timeout_s)
+            submissions = resolve_corrections(submissions, known_targets, resolve)
+        digests = [digests_of(submission) for submission in submissions]
+        wanted = [d for group in digests for d in group if d is not None]
+        head, known = await head_and_known(connection, wanted, timeout_s)
+        return decide(submissions, digests, known, head)
+
+    def _place_now(
+        self,
+        submissions: Sequence[Submission],
+        digests: Sequence[Sequence[bytes | None]],
+        known: Mapping[bytes, Stored],
+        head: Head,
+    ) -> list[Placement]:
+        return [place(submissions, digests, known, head, self._guard.now_us())]
+
     async def _tick(self, connection: Any, silent_for_us: int) -> Head | None:
         [row] = await connection.fetch(HEAD)
-        head = Head(row[0], row[1], row[2])
-        now_us = self._guard.now_us()
-        if now_us - head.received_at < silent_for_us:
-            return None
-        ticked = Head(
-            head.last_sequence, next_received_at(now_us, head), extend_chain(head.chain, ())
-        )
-        await connection.execute(seal([commit_row(ticked, ticked.last_sequence + 1)]) + "COMMIT")
+        ticked = place_tick(Head(row[0], row[1], row[2]), self._guard.now_us(), silent_for_us)
+        if ticked is not None:
+            sealed = seal([commit_row(ticked, ticked.last_sequence + 1)])
+            await connection.execute(sealed + "COMMIT")
         return ticked
 
     async def _settle_clock(self, connection: Any) -> None:
@@ -243,18 +272,19 @@ class PostgresLedger(LedgerReader):
         except ClockLeap:
             pass
         async with connection.transaction():
-            anchor, hold = await connection.fetchrow(
-                "SELECT clock_anchor, clock_hold FROM ledger FOR UPDATE"
-            )
-            leap_us = self._guard.reconsider(decode_anchor(anchor), hold)
-            if leap_us is not None:
-                await connection.execute("UPDATE ledger SET clock_hold = $1", leap_us)
-        if leap_us is not None:
+            record = self._guard.reconsider(await lock_clock_record(connection))
+            if record is not None:
+                await write_clock_record(connection, record)
+        if record is not None:
             self._guard.hold_was_stored()
         self._guard.now_us()
 
     async def _write(
-        self, connection: Any, placements: Sequence[Placement], timeout_s: float
+        self,
+        connection: Any,
+        placements: Sequence[Placement],
+        timeout_s: float = COMMAND_TIMEOUT_S,
+        end: str = "COMMIT",
     ) -> None:
         """Write what was decided and commit it, in as few round trips as can be."""
         sealed = ""
@@ -272,7 +302,7 @@ class PostgresLedger(LedgerReader):
         if refused := reject_rows(placements):
             await self._log_refusals(connection, refused)
         crash_point("ledger.before_commit")
-        await connection.execute(sealed + "COMMIT", timeout=timeout_s)
+        await connection.execute(sealed + end, timeout=timeout_s)
 
     async def _log_refusals(self, connection: Any, refused: Sequence[tuple[object, ...]]) -> None:
         await connection.copy_records_to_table(
@@ -295,43 +325,6 @@ class PostgresLedger(LedgerReader):
 
     def _plain_quantity(self, stored: Decimal) -> str:
         return format(stored, "f")
-
-
-async def migrate(url: str, *, dry_run: bool = False) -> list[Migration]:
-    """Run what is pending, once, under a lock; other processes wait and then find nothing to do."""
-    with translated():
-        connection = await asyncpg.connect(
-            url, timeout=CONNECT_TIMEOUT_S, server_settings={"search_path": SCHEMA}
-        )
-        try:
-            await connection.execute("SELECT pg_advisory_lock($1)", MIGRATION_LOCK)
-            exists = await connection.fetchval(
-                "SELECT to_regclass($1) IS NOT NULL", f"{SCHEMA}.schema_migrations"
-            )
-            applied: set[int] = set()
-            if exists:
-                rows = await connection.fetch("SELECT version FROM schema_migrations")
-                applied = {row["version"] for row in rows}
-            todo = pending("postgres", applied)
-            if dry_run:
-                return todo
-            for migration in todo:
-                async with connection.transaction():
-                    await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
-                    await connection.execute(
-                        "CREATE TABLE IF NOT EXISTS schema_migrations"
-                        " (version integer PRIMARY KEY, name text NOT NULL)"
-                    )
-                    await connection.execute(migration.sql)
-                    await connection.execute(
-                        "INSERT INTO schema_migrations VALUES ($1, $2)",
-                        migration.version,
-                        migration.name,
-                    )
-                    crash_point("migrate.before_commit")
-            return todo
-        finally:
-            await connection.close(timeout=CONNECT_TIMEOUT_S)
 
 
 async def _pool(url: str, size: int, settings: dict[str, str]) -> asyncpg.Pool:
@@ -357,15 +350,12 @@ async def _found(connection: Any, now_us: int, salt: str | None, guard: ClockGua
         now_us,
         fresh.chain,
     )
-    row = await connection.fetchrow(
-        "SELECT ledger_id, salt, clock_anchor, clock_hold FROM ledger FOR UPDATE"
-    )
+    record = await lock_clock_record(connection)
+    row = await connection.fetchrow("SELECT ledger_id, salt FROM ledger")
     check_salt(salt, row["salt"])
-    guard.restore(decode_anchor(row["clock_anchor"]), row["clock_hold"])
+    guard.restore(record)
     if guard.hold_us is None:
-        await connection.execute(
-            "UPDATE ledger SET clock_anchor = $1", msgspec.json.encode(guard.anchor).decode()
-        )
+        await write_clock_record(connection, ClockRecord(guard.anchor, record.holds))
     return Founding(row["ledger_id"], row["salt"], fresh.chain)
 
 

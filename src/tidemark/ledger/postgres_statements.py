@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import asyncpg
 
 from tidemark.errors import LedgerUnavailable, StorageRefused
-from tidemark.ingress.drafts import Original
-from tidemark.ledger.rows import CommitValues
-from tidemark.ledger.sequencer import Head, Stored
+from tidemark.ingress.drafts import Correction, Original
+from tidemark.ledger.clock_guard import ClockRecord
+from tidemark.ledger.rows import STORED_COLUMNS, CommitValues
+from tidemark.ledger.sequencer import ORIGINAL_COLUMNS, Head, Stored, held_originals
 
-_STORED = "key_digest, tenant_id, idempotency_key, ingress_sequence, received_at, content_hash"
+# What the content of an event can be blamed for.
+CONTENT_ERRORS = (asyncpg.DataError, asyncpg.ProgramLimitExceededError, UnicodeError)
 # Each statement after the lock has a snapshot of its own, so it sees the commit before this one.
 BEGIN = "BEGIN; "
 LOCK = "SELECT FROM ledger FOR UPDATE"
 HEAD = "SELECT last_sequence, received_at, chain FROM ledger"
 _HEAD_AND_KNOWN = (
     "SELECT NULL, NULL, NULL, last_sequence, received_at, chain FROM ledger"
-    f" UNION ALL SELECT {_STORED} FROM events WHERE key_digest = ANY($1::bytea[])"
+    f" UNION ALL SELECT {STORED_COLUMNS} FROM events WHERE key_digest = ANY($1::bytea[])"
 )
 # No timeout of PostgreSQL's ends a session whose client falls silent in the middle of a COPY.
 END_HUNG_SESSIONS = (
@@ -47,15 +49,27 @@ async def head_and_known(
 
 
 async def originals(
-    connection: Any, digests: list[bytes], timeout_s: float
+    connection: Any, targets: Mapping[bytes, Correction], timeout_s: float
 ) -> dict[bytes, Original]:
     rows = await connection.fetch(
-        "SELECT key_digest, stream, metric, customer_ref, control FROM events"
-        " WHERE key_digest = ANY($1::bytea[])",
-        digests,
+        f"SELECT {ORIGINAL_COLUMNS} FROM events WHERE key_digest = ANY($1::bytea[])",
+        list(targets),
         timeout=timeout_s,
     )
-    return {row[0]: Original(row[1], row[2], row[3], row[4]) for row in rows}
+    return held_originals(targets, map(tuple, rows))
+
+
+async def lock_clock_record(connection: Any) -> ClockRecord:
+    """What the ledger keeps of the clock, until the end of the transaction."""
+    return ClockRecord.from_texts(
+        *await connection.fetchrow("SELECT clock_anchor, clock_hold FROM ledger FOR UPDATE")
+    )
+
+
+async def write_clock_record(connection: Any, record: ClockRecord) -> None:
+    await connection.execute(
+        "UPDATE ledger SET clock_anchor = $1, clock_hold = $2", *record.texts()
+    )
 
 
 def seal(commits: Sequence[CommitValues]) -> str:
@@ -81,15 +95,17 @@ def translated() -> Iterator[None]:
     """Turns what the driver raises into the two things a caller can act on."""
     try:
         yield
-    except (
-        asyncpg.DataError,
-        asyncpg.IntegrityConstraintViolationError,
-        asyncpg.ProgramLimitExceededError,
-        UnicodeError,
-    ) as error:
+    except CONTENT_ERRORS as error:
         raise StorageRefused(
             f"PostgreSQL refuses this content: {error}",
-            hint="Send the events of this request one by one to find the one it refuses.",
+            hint="Send the event with other content.",
+        ) from error
+    except asyncpg.IntegrityConstraintViolationError as error:
+        # The sequencer writes nothing that a constraint forbids, whatever an event says.
+        raise LedgerUnavailable(
+            f"the ledger's tables contradict each other: {error}",
+            hint="Nothing of this request was acknowledged. Something else has written to this "
+            "schema; look at it, or bring back a backup.",
         ) from error
     except (
         asyncpg.PostgresError,

@@ -18,47 +18,13 @@ from tidemark.ledger.port import (
     RejectFilter,
     RejectRow,
 )
+from tidemark.ledger.rows import EVENT_COLUMNS, REJECT_COLUMNS, STORED_COLUMNS
 from tidemark.ledger.sequencer import Head, Stored, key_digest
 
 SCAN_WINDOW = 100_000
 
-EVENT_COLUMNS = (
-    "ingress_sequence",
-    "received_at",
-    "occurred_at",
-    "content_hash",
-    "tenant_id",
-    "stream",
-    "idempotency_key",
-    "metric",
-    "customer_ref",
-    "resource_id",
-    "quantity",
-    "data",
-    "causality_key",
-    "source",
-    "source_id",
-    "control",
-    "target_key",
-    "global_sequence",
-)
+_CONTENT_HASH = EVENT_COLUMNS.index("content_hash")
 _QUANTITY = EVENT_COLUMNS.index("quantity")
-REJECT_COLUMNS = (
-    "reject_id",
-    "rejected_at",
-    "request_id",
-    "position",
-    "status",
-    "code",
-    "message",
-    "hint",
-    "field",
-    "tenant_id",
-    "stream",
-    "idempotency_key",
-    "original_sequence",
-    "body",
-)
 
 Row: TypeAlias = Any
 """A row that is read by position; the drivers have no type in common."""
@@ -92,8 +58,8 @@ class LedgerReader(ABC):
         if not digests:
             return {}
         rows = await self._fetch(
-            "SELECT key_digest, tenant_id, idempotency_key, ingress_sequence, received_at,"
-            f" content_hash FROM events WHERE {self._in_list('key_digest', len(digests))}",
+            f"SELECT {STORED_COLUMNS} FROM events"
+            f" WHERE {self._in_list('key_digest', len(digests))}",
             *self._in_values(list(digests)),
         )
         return {
@@ -105,7 +71,11 @@ class LedgerReader(ABC):
             f"SELECT {', '.join(EVENT_COLUMNS)} FROM events WHERE key_digest = ?",
             key_digest(tenant_id, idempotency_key),
         )
-        return self._event(rows[0]) if rows else None
+        found = self._event(rows[0]) if rows else None
+        # Two keys may have one digest.
+        if found and (found.tenant_id, found.idempotency_key) == (tenant_id, idempotency_key):
+            return found
+        return None
 
     async def read_events(self, event_filter: EventFilter, after: int, limit: int) -> EventPage:
         head = await self.head()
@@ -163,7 +133,7 @@ class LedgerReader(ABC):
 
     def _event(self, row: Row) -> EventRow:
         values = list(row)
-        values[3] = bytes(values[3])
+        values[_CONTENT_HASH] = bytes(values[_CONTENT_HASH])
         if values[_QUANTITY] is not None:
             values[_QUANTITY] = self._plain_quantity(values[_QUANTITY])
         return EventRow(*values)

@@ -5,44 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
-from tidemark.ledger.sequencer import Head, Placement
+from tidemark.ledger.port import EventRow, RejectRow
+from tidemark.ledger.sequencer import Head, Placement, Stored
 
-EVENT_INSERT_COLUMNS = (
-    "ingress_sequence",
-    "received_at",
-    "occurred_at",
-    "key_digest",
-    "content_hash",
-    "tenant_id",
-    "stream",
-    "idempotency_key",
-    "metric",
-    "customer_ref",
-    "resource_id",
-    "quantity",
-    "data",
-    "causality_key",
-    "source",
-    "source_id",
-    "control",
-    "target_key",
-    "global_sequence",
-)
-REJECT_INSERT_COLUMNS = (
-    "rejected_at",
-    "request_id",
-    "position",
-    "status",
-    "code",
-    "message",
-    "hint",
-    "field",
-    "tenant_id",
-    "stream",
-    "idempotency_key",
-    "original_sequence",
-    "body",
-)
+EVENT_COLUMNS = EventRow.__struct_fields__
+EVENT_INSERT_COLUMNS = (*EVENT_COLUMNS[:3], "key_digest", *EVENT_COLUMNS[3:])
+REJECT_COLUMNS = RejectRow.__struct_fields__
+# The store itself gives a refusal its number.
+REJECT_INSERT_COLUMNS = REJECT_COLUMNS[1:]
+STORED_COLUMNS = ", ".join(("key_digest", *Stored.__struct_fields__))
 CommitValues: TypeAlias = tuple[int, int, int, bytes]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -23,10 +23,11 @@ from tidemark.ingress.drafts import (
     Rejection,
     Submission,
 )
+from tidemark.ledger.refusals import content_conflict
 
 GENESIS_CHAIN = bytes(32)
 DIGEST_BYTES = 16
-CONFLICT_CODE = "content_conflict"
+ORIGINAL_COLUMNS = "key_digest, tenant_id, idempotency_key, stream, metric, customer_ref, control"
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):
@@ -126,6 +127,18 @@ def extend_chain(chain: bytes, content_hashes: Iterable[bytes]) -> bytes:
     return hashlib.sha256(chain + b"".join(content_hashes)).digest()
 
 
+def place_tick(head: Head, now_us: int, silent_for_us: int) -> Head | None:
+    """The commit without events that says that time passed, unless there was one so lately."""
+    if now_us - head.received_at < silent_for_us:
+        return None
+    return Head(head.last_sequence, next_received_at(now_us, head), extend_chain(head.chain, ()))
+
+
+def original_of(event: Draft) -> Original:
+    """What a correction must know of this event."""
+    return Original(event.stream, event.metric, event.customer_ref, event.control)
+
+
 def correction_targets(entries: Iterable[Entry]) -> dict[bytes, Correction]:
     """The originals that must be looked up before the corrections among `entries` can be judged."""
     return {
@@ -135,25 +148,42 @@ def correction_targets(entries: Iterable[Entry]) -> dict[bytes, Correction]:
     }
 
 
+def held_originals(
+    targets: Mapping[bytes, Correction],
+    rows: Iterable[Sequence[Any]],
+) -> dict[bytes, Original]:
+    """What a store found under the digests of the targets, without what is another key's.
+
+    A row is `ORIGINAL_COLUMNS` of an event.
+    """
+    return {
+        row[0]: Original(*row[3:])
+        for row in rows
+        if (row[1], row[2]) == (targets[row[0]].tenant_id, targets[row[0]].target_key)
+    }
+
+
 def resolve_corrections(
     submissions: Sequence[Submission],
     originals: Mapping[bytes, Original],
     resolve: CorrectionResolver,
 ) -> list[Submission]:
-    """Judge every `void` and `amend` by its original: in the ledger, or earlier in this group."""
-    known = dict(originals)
+    """Judge every `void` and `amend` by its original: in the ledger, or earlier in this group.
+
+    `originals` has the digests of the targets that the ledger holds under that very tenant and key.
+    """
+    earlier: dict[tuple[str, str], Original] = {}
     resolved = []
     for submission in submissions:
         entries: list[Entry] = []
         for entry in submission.entries:
             if type(entry) is Correction:
-                target = key_digest(entry.tenant_id, entry.target_key)
-                entry = resolve(entry, known.get(target))
+                original = originals.get(key_digest(entry.tenant_id, entry.target_key))
+                if original is None:
+                    original = earlier.get((entry.tenant_id, entry.target_key))
+                entry = resolve(entry, original)
             if type(entry) is Draft:
-                known.setdefault(
-                    key_digest(entry.tenant_id, entry.idempotency_key),
-                    Original(entry.stream, entry.metric, entry.customer_ref, entry.control),
-                )
+                earlier.setdefault((entry.tenant_id, entry.idempotency_key), original_of(entry))
             entries.append(entry)
         resolved.append(Submission(submission.request_id, entries))
     return resolved
@@ -267,34 +297,6 @@ def _same_key(earlier: Stored, entry: Draft) -> bool:
 
 
 def _conflict(request_id: str, position: int, entry: Draft, earlier: Stored) -> Refusal:
-    if _same_key(earlier, entry):
-        message = (
-            f"an event with this key and other content was accepted before, "
-            f"as sequence {earlier.ingress_sequence}"
-        )
-        hint = (
-            "Nothing was stored. To correct the earlier event send an amend control event that "
-            "names it; to record another one give it its own idempotencyKey."
-        )
-    else:
-        message = "this key has the same digest as another event's key"
-        hint = "Nothing was stored. Send the event with another idempotencyKey."
-    rejection = Rejection(
-        code=CONFLICT_CODE,
-        message=message,
-        hint=hint,
-        field="idempotencyKey",
-        tenant_id=entry.tenant_id,
-        stream=entry.stream,
-        idempotency_key=entry.idempotency_key,
-        body=msgspec.json.encode(_without_hash(entry)).decode(),
-    )
-    return Refusal(request_id, position, "conflict", rejection, earlier.ingress_sequence)
-
-
-def _without_hash(entry: Draft) -> dict[str, object]:
-    return {
-        name: value
-        for name, value in msgspec.structs.asdict(entry).items()
-        if value is not None and name != "content_hash"
-    }
+    sequence = earlier.ingress_sequence
+    rejection = content_conflict(entry, sequence, same_key=_same_key(earlier, entry))
+    return Refusal(request_id, position, "conflict", rejection, sequence)

@@ -11,28 +11,32 @@ import asyncio
 import itertools
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
-
 from tidemark.clock import Clock
 from tidemark.crash import crash_point
 from tidemark.errors import ClockLeap
-from tidemark.ingress.drafts import CorrectionResolver, Original, Outcome, Submission
-from tidemark.ledger.clock_guard import ClockGuard, decode_anchor
+from tidemark.ingress.drafts import (
+    Correction,
+    CorrectionResolver,
+    Entry,
+    Original,
+    Outcome,
+    Submission,
+)
+from tidemark.ledger.clock_guard import ClockGuard, ClockRecord
 from tidemark.ledger.founding import Founding, check_salt, found_ledger
 from tidemark.ledger.global_sequence import GlobalNumbers, NoGlobalNumbers
-from tidemark.ledger.migrations import Migration, pending
 from tidemark.ledger.port import HistoryCommit
 from tidemark.ledger.reading import LedgerReader, Row
 from tidemark.ledger.rows import (
     EVENT_INSERT_COLUMNS,
     REJECT_INSERT_COLUMNS,
+    STORED_COLUMNS,
     CommitValues,
     commit_row,
     commit_rows,
@@ -40,20 +44,22 @@ from tidemark.ledger.rows import (
     reject_rows,
 )
 from tidemark.ledger.sequencer import (
+    ORIGINAL_COLUMNS,
     Decide,
     Head,
     Placement,
     Stored,
     correction_targets,
     digests_of,
-    extend_chain,
-    next_received_at,
+    held_originals,
     place,
     place_history,
+    place_tick,
     resolve_corrections,
 )
 from tidemark.ledger.sortable import from_sortable, to_sortable
-from tidemark.ledger.sqlite_connection import connect, statements, translated
+from tidemark.ledger.sqlite_connection import CONTENT_ERRORS, connect, transaction, translated
+from tidemark.ledger.sqlite_migrate import migrate
 
 READER_THREADS = 2
 PARAMETERS_PER_QUERY = 500
@@ -62,7 +68,6 @@ _INSERT = (
     f"INSERT INTO events ({', '.join(EVENT_INSERT_COLUMNS)})"
     f" VALUES ({', '.join('?' * len(EVENT_INSERT_COLUMNS))})"
 )
-_STORED = "key_digest, tenant_id, idempotency_key, ingress_sequence, received_at, content_hash"
 _REFUSE = (
     f"INSERT INTO ingest_rejects ({', '.join(REJECT_INSERT_COLUMNS)})"
     f" VALUES ({', '.join('?' * len(REJECT_INSERT_COLUMNS))})"
@@ -127,46 +132,73 @@ class SqliteLedger(LedgerReader):
     ) -> list[list[Outcome]]:
         def append(connection: sqlite3.Connection) -> list[Placement]:
             self._settle_clock(connection)
-            return self._append(
-                connection,
-                submissions,
-                resolve,
-                lambda new, digests, known, head: [
-                    place(new, digests, known, head, self._guard.now_us())
-                ],
-            )
+            with transaction(connection):
+                placements = self._append(connection, submissions, resolve, self._place_now)
+                crash_point("ledger.before_commit")
+            crash_point("ledger.after_commit")
+            return placements
 
         [placement] = await self._write_in_thread(append)
         return placement.outcomes
+
+    async def refuses(self, submission: Submission, resolve: CorrectionResolver) -> list[bool]:
+        def attempt(connection: sqlite3.Connection, entries: Sequence[Entry]) -> list[bool]:
+            """Leave in the transaction what is taken, since later entries may correct it."""
+            connection.execute("SAVEPOINT attempt")
+            try:
+                part = Submission(submission.request_id, entries)
+                self._append(connection, [part], resolve, self._place_now)
+            except CONTENT_ERRORS:
+                connection.execute("ROLLBACK TO attempt")
+                if len(entries) == 1:
+                    return [True]
+                half = len(entries) // 2
+                return attempt(connection, entries[:half]) + attempt(connection, entries[half:])
+            return [False] * len(entries)
+
+        def find(connection: sqlite3.Connection) -> list[bool]:
+            self._settle_clock(connection)
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                return attempt(connection, submission.entries)
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+        return await self._write_in_thread(find)
 
     async def append_history(
         self, commits: Sequence[HistoryCommit], resolve: CorrectionResolver
     ) -> list[list[Outcome]]:
         submissions = [commit.submission for commit in commits]
         decide = partial(place_history, received_at=[commit.received_at for commit in commits])
-        placements = await self._write_in_thread(
-            lambda connection: self._append(connection, submissions, resolve, decide)
-        )
+
+        def append(connection: sqlite3.Connection) -> list[Placement]:
+            with transaction(connection):
+                placements = self._append(connection, submissions, resolve, decide)
+                crash_point("ledger.before_commit")
+            crash_point("ledger.after_commit")
+            return placements
+
+        placements = await self._write_in_thread(append)
         return [outcomes for placement in placements for outcomes in placement.outcomes]
 
     async def tick(self, silent_for_us: int) -> Head | None:
         return await self._write_in_thread(lambda connection: self._tick(connection, silent_for_us))
 
-    def check_clock(self) -> None:
-        self._guard.now_us()
+    async def check_clock(self) -> None:
+        # By the thread that writes: the guard is no thing for two.
+        await self._write_in_thread(self._settle_clock)
 
     async def confirm_clock(self) -> None:
-        anchor = self._guard.take_anchor()
+        def confirm(connection: sqlite3.Connection) -> None:
+            anchor = self._guard.take_anchor()
+            with transaction(connection):
+                record = self._guard.confirmed(_clock_record(connection), anchor)
+                _write_clock_record(connection, record)
+            self._guard.restore(record)
 
-        def store(connection: sqlite3.Connection) -> None:
-            with _transaction(connection):
-                connection.execute(
-                    "UPDATE ledger SET clock_hold = NULL, clock_anchor = ?",
-                    (msgspec.json.encode(anchor).decode(),),
-                )
-            self._guard.confirm(anchor)
-
-        await self._write_in_thread(store)
+        await self._write_in_thread(confirm)
 
     async def close(self) -> None:
         await self.global_numbers.close()
@@ -182,22 +214,25 @@ class SqliteLedger(LedgerReader):
         resolve: CorrectionResolver,
         decide: Decide,
     ) -> list[Placement]:
-        with _transaction(connection):
-            crash_point("ledger.locked")
-            targets = correction_targets(
-                itertools.chain.from_iterable(s.entries for s in submissions)
-            )
-            if targets:
-                originals = _originals(connection, list(targets))
-                submissions = resolve_corrections(submissions, originals, resolve)
-            digests = [digests_of(submission) for submission in submissions]
-            wanted = [d for group in digests for d in group if d is not None]
-            known = _known(connection, wanted)
-            placements = decide(submissions, digests, known, _head(connection))
-            self._write(connection, placements)
-            crash_point("ledger.before_commit")
-        crash_point("ledger.after_commit")
+        """Inside a transaction, and without its end."""
+        crash_point("ledger.locked")
+        targets = correction_targets(itertools.chain.from_iterable(s.entries for s in submissions))
+        if targets:
+            submissions = resolve_corrections(submissions, _originals(connection, targets), resolve)
+        digests = [digests_of(submission) for submission in submissions]
+        wanted = [d for group in digests for d in group if d is not None]
+        placements = decide(submissions, digests, _known(connection, wanted), _head(connection))
+        self._write(connection, placements)
         return placements
+
+    def _place_now(
+        self,
+        submissions: Sequence[Submission],
+        digests: Sequence[Sequence[bytes | None]],
+        known: Mapping[bytes, Stored],
+        head: Head,
+    ) -> list[Placement]:
+        return [place(submissions, digests, known, head, self._guard.now_us())]
 
     def _write(self, connection: sqlite3.Connection, placements: list[Placement]) -> None:
         count = sum(len(placement.drafts) for placement in placements)
@@ -217,15 +252,10 @@ class SqliteLedger(LedgerReader):
 
     def _tick(self, connection: sqlite3.Connection, silent_for_us: int) -> Head | None:
         self._settle_clock(connection)
-        with _transaction(connection):
-            head = _head(connection)
-            now_us = self._guard.now_us()
-            if now_us - head.received_at < silent_for_us:
-                return None
-            ticked = Head(
-                head.last_sequence, next_received_at(now_us, head), extend_chain(head.chain, ())
-            )
-            _seal(connection, [commit_row(ticked, ticked.last_sequence + 1)])
+        with transaction(connection):
+            ticked = place_tick(_head(connection), self._guard.now_us(), silent_for_us)
+            if ticked is not None:
+                _seal(connection, [commit_row(ticked, ticked.last_sequence + 1)])
         return ticked
 
     def _settle_clock(self, connection: sqlite3.Connection) -> None:
@@ -235,35 +265,30 @@ class SqliteLedger(LedgerReader):
             return
         except ClockLeap:
             pass
-        with _transaction(connection):
-            anchor, hold = connection.execute(
-                "SELECT clock_anchor, clock_hold FROM ledger"
-            ).fetchone()
-            leap_us = self._guard.reconsider(decode_anchor(anchor), hold)
-            if leap_us is not None:
-                connection.execute("UPDATE ledger SET clock_hold = ?", (leap_us,))
-        if leap_us is not None:
+        with transaction(connection):
+            record = self._guard.reconsider(_clock_record(connection))
+            if record is not None:
+                _write_clock_record(connection, record)
+        if record is not None:
             self._guard.hold_was_stored()
         self._guard.now_us()
 
     def _found(self, connection: sqlite3.Connection, salt: str | None, clock: Clock) -> Founding:
         fresh = found_ledger(salt)
-        with _transaction(connection):
+        with transaction(connection):
             connection.execute(
                 "INSERT OR IGNORE INTO ledger (ledger_id, salt, created_at, last_sequence,"
                 " received_at, chain) VALUES (?, ?, ?, 0, 0, ?)",
                 (fresh.ledger_id, fresh.salt, clock.wall_us(), fresh.chain),
             )
-            ledger_id, stored_salt, anchor, hold = connection.execute(
-                "SELECT ledger_id, salt, clock_anchor, clock_hold FROM ledger"
+            ledger_id, stored_salt = connection.execute(
+                "SELECT ledger_id, salt FROM ledger"
             ).fetchone()
             check_salt(salt, stored_salt)
-            self._guard.restore(decode_anchor(anchor), hold)
-            if hold is None:
-                connection.execute(
-                    "UPDATE ledger SET clock_anchor = ?",
-                    (msgspec.json.encode(self._guard.anchor).decode(),),
-                )
+            record = _clock_record(connection)
+            self._guard.restore(record)
+            if self._guard.hold_us is None:
+                _write_clock_record(connection, ClockRecord(self._guard.anchor, record.holds))
         return Founding(ledger_id, stored_salt, fresh.chain)
 
     async def _write_in_thread(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -295,77 +320,45 @@ class SqliteLedger(LedgerReader):
         return from_sortable(stored)
 
 
-def migrate(path: Path, *, dry_run: bool = False) -> list[Migration]:
-    """Run what is pending, once, under a lock; other processes wait and then find nothing to do."""
-    with translated():
-        if dry_run and not path.exists():
-            return pending("sqlite", set())
-        connection = connect(path)
-        try:
-            with _transaction(connection):
-                connection.execute(
-                    "CREATE TABLE IF NOT EXISTS schema_migrations"
-                    " (version INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT"
-                )
-                applied = {
-                    row[0] for row in connection.execute("SELECT version FROM schema_migrations")
-                }
-                todo = pending("sqlite", applied)
-                if dry_run:
-                    return todo
-                for migration in todo:
-                    for statement in statements(migration.sql):
-                        connection.execute(statement)
-                    connection.execute(
-                        "INSERT INTO schema_migrations VALUES (?, ?)",
-                        (migration.version, migration.name),
-                    )
-                crash_point("migrate.before_commit")
-            return todo
-        finally:
-            connection.close()
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Takes the write lock at once, so that what is read inside is what is written upon."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
 def _head(connection: sqlite3.Connection) -> Head:
     return Head(
         *connection.execute("SELECT last_sequence, received_at, chain FROM ledger").fetchone()
     )
 
 
+def _clock_record(connection: sqlite3.Connection) -> ClockRecord:
+    return ClockRecord.from_texts(
+        *connection.execute("SELECT clock_anchor, clock_hold FROM ledger").fetchone()
+    )
+
+
+def _write_clock_record(connection: sqlite3.Connection, record: ClockRecord) -> None:
+    connection.execute("UPDATE ledger SET clock_anchor = ?, clock_hold = ?", record.texts())
+
+
 def _known(connection: sqlite3.Connection, digests: Sequence[bytes]) -> dict[bytes, Stored]:
     found: dict[bytes, Stored] = {}
     for chunk in _chunks(digests):
         for row in connection.execute(
-            f"SELECT {_STORED} FROM events WHERE key_digest IN ({', '.join('?' * len(chunk))})",
+            f"SELECT {STORED_COLUMNS} FROM events"
+            f" WHERE key_digest IN ({', '.join('?' * len(chunk))})",
             chunk,
         ):
             found[row[0]] = Stored(row[1], row[2], row[3], row[4], row[5])
     return found
 
 
-def _originals(connection: sqlite3.Connection, digests: Sequence[bytes]) -> dict[bytes, Original]:
-    found: dict[bytes, Original] = {}
-    for chunk in _chunks(digests):
-        for row in connection.execute(
-            "SELECT key_digest, stream, metric, customer_ref, control FROM events"
+def _originals(
+    connection: sqlite3.Connection, targets: Mapping[bytes, Correction]
+) -> dict[bytes, Original]:
+    rows: list[Row] = []
+    for chunk in _chunks(list(targets)):
+        rows += connection.execute(
+            f"SELECT {ORIGINAL_COLUMNS} FROM events"
             f" WHERE key_digest IN ({', '.join('?' * len(chunk))})",
             chunk,
-        ):
-            found[row[0]] = Original(row[1], row[2], row[3], row[4])
-    return found
+        )
+    return held_originals(targets, rows)
 
 
 def _chunks(digests: Sequence[bytes]) -> Iterator[Sequence[bytes]]:

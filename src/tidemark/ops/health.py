@@ -14,6 +14,7 @@ from tidemark.timestamps import format_timestamp
 from tidemark.web.messages import Request, Response, json_response
 
 LEDGER_TIMEOUT_S = 5.0
+_NO_ANSWER = f"no answer within {LEDGER_TIMEOUT_S:.0f} s"
 _WORST_FIRST = ("unavailable", "degraded", "ready", "disabled")
 
 
@@ -41,7 +42,7 @@ class Health:
         sequence_state, sequence_reason = self._store.global_numbers.state
         parts = {
             "ledger": await self._ledger(),
-            "clock": self._clock_part(),
+            "clock": await self._clock_part(),
             "sequence": Part(sequence_state, sequence_reason),
         }
         states = {part.state for part in parts.values()}
@@ -57,14 +58,17 @@ class Health:
         except TidemarkError as error:
             return Part("unavailable", error.message)
         except TimeoutError:
-            return Part("unavailable", f"no answer within {LEDGER_TIMEOUT_S:.0f} s")
+            return Part("unavailable", _NO_ANSWER)
         self._metrics.saw_sequence(head.last_sequence)
         received_at = format_timestamp(head.received_at) if head.received_at else None
         return Part("ready", "", str(head.last_sequence), received_at)
 
-    def _clock_part(self) -> Part:
+    async def _clock_part(self) -> Part:
         try:
-            self._store.check_clock()
+            async with asyncio.timeout(LEDGER_TIMEOUT_S):
+                await self._store.check_clock()
         except TidemarkError as error:
             return Part("unavailable", f"{error.message}. {error.hint}")
+        except TimeoutError:
+            return Part("unavailable", _NO_ANSWER)
         return Part("ready")

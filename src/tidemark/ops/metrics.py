@@ -93,6 +93,10 @@ class Metrics:
                 counts[status] = counts.get(status, 0) + 1
         for answered, count in counts.items():
             self._answered[answered].inc(count)
+        self.look_at_queue()
+
+    def look_at_queue(self) -> None:
+        """Note how much waits. What is scraped from one worker must be current in all of them."""
         self._queue_depth.set(self._read_queue_depth())
 
     def committed(self, accepted: int, last_sequence: int, seconds: float) -> None:
@@ -103,12 +107,13 @@ class Metrics:
 
     def failed(self, error: TidemarkError) -> None:
         self._commit_failures.labels(error.code).inc()
+        self.look_at_queue()
 
     def saw_sequence(self, last_sequence: int) -> None:
         self._last_sequence.set(last_sequence)
 
     async def get(self, request: Request) -> Response:
-        self._queue_depth.set(self._read_queue_depth())
+        self.look_at_queue()
         registry = self.registry
         if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
             registry = CollectorRegistry()

@@ -8,6 +8,7 @@ all tails of this process.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 
 import msgspec
@@ -15,10 +16,11 @@ import msgspec
 from tidemark.clock import Clock
 from tidemark.errors import LedgerUnavailable, RequestError
 from tidemark.ledger.port import EventFilter, LedgerStore
+from tidemark.ledger.sequencer import Head
 from tidemark.ops.event_json import event_view
 from tidemark.ops.parameters import EVENT_PARAMETERS, event_filter, sequence_of
 from tidemark.web.messages import Disconnected, parse_query
-from tidemark.web.sockets import GOING_AWAY, WebSocket
+from tidemark.web.sockets import GOING_AWAY, NORMAL, WebSocket
 
 log = logging.getLogger(__name__)
 
@@ -36,18 +38,27 @@ class Tails:
         self._store = store
         self._clock = clock
         self._open: set[asyncio.Task[None]] = set()
-        self._last_sequence = 0
+        self._places_taken = 0
+        self._head = Head(0, 0, b"")
         self._advanced = asyncio.Condition()
         self._poller: asyncio.Task[None] | None = None
 
     async def handle(self, socket: WebSocket) -> None:
-        if len(self._open) >= MAX_TAILS:
+        if self._places_taken >= MAX_TAILS:
             raise RequestError(
                 f"{MAX_TAILS} tails are open",
                 status=429,
                 code="too_many_tails",
                 hint="Close one, or page through GET /admin/events.",
             )
+        # Taken before anything is waited for: others come while this one shakes hands.
+        self._places_taken += 1
+        try:
+            await self._open_tail(socket)
+        finally:
+            self._places_taken -= 1
+
+    async def _open_tail(self, socket: WebSocket) -> None:
         query = parse_query(socket.scope["query_string"], (*EVENT_PARAMETERS, "after"))
         wanted = event_filter(query, socket.caller)
         after = sequence_of(query, "after")
@@ -79,6 +90,7 @@ class Tails:
             await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
             if sending.done():
                 await sending
+                await socket.close(NORMAL, "the end of the range was reached")
         except asyncio.CancelledError:
             await socket.close(GOING_AWAY, "the server is stopping; resume from the last sequence")
         finally:
@@ -87,8 +99,11 @@ class Tails:
             await asyncio.gather(sending, gone, return_exceptions=True)
 
     async def _send_all(self, socket: WebSocket, wanted: EventFilter, after: int) -> None:
+        """Send what there is and what comes; returns when nothing more can ever match."""
         told_us = self._clock.elapsed_us()
         while True:
+            # Known before the page is read, so the page holds everything up to it.
+            head = self._head
             try:
                 page = await self._store.read_events(wanted, after, PAGE)
             except LedgerUnavailable:
@@ -106,15 +121,19 @@ class Tails:
                 await socket.send_text(msgspec.json.encode(progress).decode())
                 told_us = now_us
             if page.complete:
-                await self._wait_beyond(after)
+                if _sequences_end(wanted, after) or _times_end(wanted, head):
+                    return
+                await self._wait_beyond(max(after, head.last_sequence), wanted)
 
-    async def _wait_beyond(self, sequence: int) -> None:
-        async with self._advanced:
-            try:
-                async with asyncio.timeout(HEARTBEAT_S):
-                    await self._advanced.wait_for(lambda: self._last_sequence > sequence)
-            except TimeoutError:
-                return
+    async def _wait_beyond(self, sequence: int, wanted: EventFilter) -> None:
+        """Until there is more, or until it is known that there will be no more."""
+
+        def is_so() -> bool:
+            return self._head.last_sequence > sequence or _times_end(wanted, self._head)
+
+        with contextlib.suppress(TimeoutError):
+            async with self._advanced, asyncio.timeout(HEARTBEAT_S):
+                await self._advanced.wait_for(is_so)
 
     async def _poll(self) -> None:
         """While somebody watches: is there something new?"""
@@ -125,11 +144,22 @@ class Tails:
                 log.warning("tails wait for the ledger: %s", error)
                 await asyncio.sleep(LEDGER_PAUSE_S)
                 continue
-            if head.last_sequence > self._last_sequence:
+            # Time can pass without an event, and with it the end of what a tail wants.
+            if head.received_at > self._head.received_at:
                 async with self._advanced:
-                    self._last_sequence = head.last_sequence
+                    self._head = head
                     self._advanced.notify_all()
             await asyncio.sleep(POLL_S)
+
+
+def _sequences_end(wanted: EventFilter, after: int) -> bool:
+    """Whether every sequence of the range is at or before `after`."""
+    return wanted.sequence_to is not None and after >= wanted.sequence_to - 1
+
+
+def _times_end(wanted: EventFilter, head: Head) -> bool:
+    """Whether whatever comes after this head is received too late: each commit is later."""
+    return wanted.received_to is not None and head.received_at >= wanted.received_to - 1
 
 
 async def _wait_until_gone(socket: WebSocket) -> None:

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from types import FrameType
 
@@ -24,8 +25,25 @@ POLL_S = 0.2
 
 def inherited_socket() -> socket.socket | None:
     """The socket that a parent of several workers hands to this process, if it does."""
-    descriptor = os.environ.get(WORKER_VARIABLE)
-    return None if descriptor is None else socket.socket(fileno=int(descriptor))
+    handed = os.environ.get(WORKER_VARIABLE)
+    if handed is None:
+        return None
+    listener, lifeline = map(int, handed.split(":"))
+    threading.Thread(target=_outlive_nobody, args=(lifeline,), daemon=True).start()
+    return socket.socket(fileno=listener)
+
+
+def _outlive_nobody(lifeline: int) -> None:
+    """Stop this process as the parent would, when the parent is gone without having done so.
+
+    Nobody writes to the pipe: it can be read when its other end, which only the parent has, is
+    closed. A worker that went on would keep the port from the next parent.
+    """
+    os.read(lifeline, 1)
+    log.error("the parent of this worker is gone; stopping")
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(STOP_TIMEOUT_S)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def run_workers(argv: list[str], listener: socket.socket, count: int) -> int:
@@ -34,6 +52,9 @@ def run_workers(argv: list[str], listener: socket.socket, count: int) -> int:
     Returns when told to stop by SIGINT or SIGTERM and all copies are gone: 0, or 1 if one had to be
     killed.
     """
+    # Only this command needs it, and every command would wait for it to be loaded.
+    from prometheus_client.multiprocess import mark_process_dead
+
     stopping = False
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -43,16 +64,16 @@ def run_workers(argv: list[str], listener: socket.socket, count: int) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     with tempfile.TemporaryDirectory(prefix="tidemark-metrics-") as metrics_dir:
+        lifeline, held = os.pipe()
+        handed = (listener.fileno(), lifeline)
         environment = os.environ | {
-            WORKER_VARIABLE: str(listener.fileno()),
+            WORKER_VARIABLE: ":".join(map(str, handed)),
             "PROMETHEUS_MULTIPROC_DIR": metrics_dir,
         }
 
         def start() -> subprocess.Popen[bytes]:
             # A group of its own, so that Ctrl-C reaches the parent only, which stops them in order.
-            return subprocess.Popen(
-                argv, env=environment, pass_fds=[listener.fileno()], process_group=0
-            )
+            return subprocess.Popen(argv, env=environment, pass_fds=handed, process_group=0)
 
         workers = [start() for _ in range(count)]
         while not stopping:
@@ -61,10 +82,15 @@ def run_workers(argv: list[str], listener: socket.socket, count: int) -> int:
                     log.error(
                         "worker %d ended with %s; starting another", worker.pid, worker.returncode
                     )
+                    # Its queue is gone with it and must not be counted any more.
+                    mark_process_dead(worker.pid, metrics_dir)  # type: ignore[no-untyped-call]
                     time.sleep(RESTART_PAUSE_S)
                     workers[index] = start()
             time.sleep(POLL_S)
-        return _stop_all(workers)
+        code = _stop_all(workers)
+        for descriptor in (lifeline, held):
+            os.close(descriptor)
+        return code
 
 
 def _stop_all(workers: list[subprocess.Popen[bytes]]) -> int:

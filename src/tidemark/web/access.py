@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable
 
 import msgspec
 
@@ -166,8 +165,4 @@ def visible_tenants(caller: Caller, wanted: str | None) -> tuple[str, ...] | Non
     if wanted is not None:
         caller.require_tenant(wanted)
         return (wanted,)
-    return None if caller.tenants is None else tuple(sorted(_names(caller.tenants)))
-
-
-def _names(tenants: Iterable[str]) -> Iterable[str]:
-    return (tenant for tenant in tenants if tenant != ALL_TENANTS)
+    return None if caller.tenants is None else tuple(sorted(caller.tenants))

@@ -10,6 +10,7 @@ from typing import Any
 from tidemark.web.access import Caller
 from tidemark.web.messages import Disconnected, Headers, Receive, Scope, Send, header_map
 
+NORMAL = 1000
 GOING_AWAY = 1001
 INTERNAL = 1011
 # An application's own close codes are 4000 and up; ours follow the HTTP status they stand for.

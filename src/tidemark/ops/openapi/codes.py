@@ -47,6 +47,7 @@ REQUEST_CODES: Final[dict[str, RequestCode]] = {
     "websocket_only": RequestCode(426, "The address is that of a websocket."),
     "queue_full": RequestCode(429, "Too much waits for the ledger. Send the same again later."),
     "too_many_tails": RequestCode(429, "As many tails as one process serves are open."),
+    "headers_too_large": RequestCode(431, "The address and the headers are larger than 64 KiB."),
     "internal_error": RequestCode(500, "An error of our own making; the log has its `requestId`."),
     "ledger_unavailable": RequestCode(
         503, "The database did not answer. Nothing was acknowledged; the same request may be sent."
@@ -55,6 +56,9 @@ REQUEST_CODES: Final[dict[str, RequestCode]] = {
         503, "The clock leapt forward, and an operator has to say that it is right."
     ),
     "storage_refused": RequestCode(503, "The database refuses this very content."),
+    "too_many_connections": RequestCode(
+        503, "As many connections as one process serves are open. Try again later."
+    ),
 }
 
 

@@ -10,7 +10,7 @@ CREATE TABLE ledger (
     received_at   bigint NOT NULL,
     chain         bytea  NOT NULL CHECK (octet_length(chain) = 32),
     clock_anchor  text,
-    clock_hold    bigint
+    clock_hold    text
 );
 
 CREATE TABLE commits (

@@ -10,7 +10,7 @@ CREATE TABLE ledger (
     received_at   INTEGER NOT NULL,
     chain         BLOB    NOT NULL CHECK (length(chain) = 32),
     clock_anchor  TEXT,
-    clock_hold    INTEGER
+    clock_hold    TEXT
 ) STRICT;
 
 CREATE TABLE commits (
