@@ -174,6 +174,17 @@ def test_health_metrics_and_description_need_no_key(guarded: TidemarkServer, pat
     assert keyed(guarded, None).get(path).status == 200
 
 
+def test_only_a_reader_is_told_why_a_part_is_not_ready(guarded: TidemarkServer) -> None:
+    told = {}
+    for name, key in (("nobody", None), ("stranger", "no such key"), ("reader", "reader")):
+        answer = keyed(guarded, key).get("/readyz")
+        assert answer.status == 200
+        told[name] = answer.json["parts"]["sequence"]["reason"]
+        assert ("lastSequence" in answer.json["parts"]["ledger"]) == (name == "reader")
+    assert told["reader"] == "sequence.url is not set"
+    assert told["nobody"] == told["stranger"] == "a key with the scope read is told why"
+
+
 def test_the_description_asks_for_a_key_only_where_there_are_keys(
     guarded: TidemarkServer, welcoming: TidemarkServer
 ) -> None:

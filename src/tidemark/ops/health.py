@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import msgspec
 
@@ -13,8 +14,11 @@ from tidemark.ops.metrics import Metrics
 from tidemark.timestamps import format_timestamp
 from tidemark.web.messages import Request, Response, json_response
 
+log = logging.getLogger(__name__)
+
 LEDGER_TIMEOUT_S = 5.0
 _NO_ANSWER = f"no answer within {LEDGER_TIMEOUT_S:.0f} s"
+_ASK_WITH_A_KEY = "a key with the scope read is told why"
 _WORST_FIRST = ("unavailable", "degraded", "ready", "disabled")
 
 
@@ -47,6 +51,8 @@ class Health:
         }
         states = {part.state for part in parts.values()}
         worst = next(state for state in _WORST_FIRST if state in states)
+        if "read" not in request.caller.scopes:
+            parts = {name: _for_strangers(name, part) for name, part in parts.items()}
         return json_response(
             {"status": worst, "parts": parts}, 503 if worst == "unavailable" else 200
         )
@@ -72,3 +78,10 @@ class Health:
         except TimeoutError:
             return Part("unavailable", _NO_ANSWER)
         return Part("ready")
+
+
+def _for_strangers(name: str, part: Part) -> Part:
+    """The state without its reason, which may name the database, its host or its user."""
+    if part.reason and part.state != "disabled":
+        log.warning("%s is %s: %s", name, part.state, part.reason)
+    return Part(part.state, _ASK_WITH_A_KEY if part.reason else "")

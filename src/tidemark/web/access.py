@@ -71,6 +71,7 @@ class Caller(msgspec.Struct, frozen=True):
 
 
 ANYONE = Caller("anyone", frozenset(SCOPES), None)
+NOBODY = Caller("nobody", frozenset(), frozenset())
 
 
 class Access:
@@ -122,6 +123,13 @@ class Access:
             field="Origin",
             hint="Add the origin to `http.allowed_origins` if its pages may call.",
         )
+
+    def recognise(self, headers: dict[bytes, bytes]) -> Caller:
+        """The caller where no key is asked for: without a known one, nobody in particular."""
+        try:
+            return self.identify(headers)
+        except AccessDenied:
+            return NOBODY
 
     def identify(self, headers: dict[bytes, bytes]) -> Caller:
         """The caller whose key the request carries."""

@@ -19,7 +19,7 @@ from tidemark.errors import (
     RequestError,
     TidemarkError,
 )
-from tidemark.web.access import ANYONE, Access
+from tidemark.web.access import Access
 from tidemark.web.messages import (
     NO_CONTENT,
     Disconnected,
@@ -135,7 +135,7 @@ class Application:
             request.caller = self._access.identify(request.headers)
             request.caller.require(*route.scopes)
         else:
-            request.caller = ANYONE
+            request.caller = self._access.recognise(request.headers)
         request.path_values = values
         response = await route.handler(request)
         if method == "HEAD":

@@ -44,7 +44,10 @@ CREATE TABLE events (
     global_sequence  bigint
 );
 CREATE UNIQUE INDEX events_key ON events (key_digest);
-CREATE INDEX events_usage ON events (tenant_id, metric, customer_ref, occurred_at)
+-- In blocks of 65,536 sequences: new entries then fall into the pages of the newest block only, which
+-- stay in memory however large the ledger is. A reader asks for the blocks it wants, by number.
+CREATE INDEX events_usage
+    ON events ((ingress_sequence >> 16), tenant_id, metric, customer_ref, occurred_at)
     WHERE metric IS NOT NULL;
 CREATE INDEX events_causality ON events (causality_key, ingress_sequence)
     WHERE causality_key IS NOT NULL;
