@@ -16,8 +16,9 @@ BUSY_TIMEOUT_S = 20.0
 BUSY_POLL_S = 0.01
 CACHE_KIB = 128 * 1024
 # A checkpoint copies each page once however often it was written since the last one, and random
-# keys touch many pages: few large checkpoints cost far less than many small ones.
-WAL_CHECKPOINT_PAGES = 16_384
+# keys touch many pages: few large checkpoints cost far less than many small ones. Under load the
+# log beside the file grows to 256 MiB before it is used anew.
+WAL_CHECKPOINT_PAGES = 65_536
 CONTENT_ERRORS = (sqlite3.DataError, UnicodeError)
 
 
