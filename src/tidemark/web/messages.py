@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from tidemark.errors import RequestError
-from tidemark.web.access import Caller
+from tidemark.web.access import NOBODY, Caller
 
 Scope: TypeAlias = Mapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Any]]
@@ -51,7 +51,7 @@ class Request:
         self.headers = header_map(scope["headers"])
         self.path_values: tuple[str, ...] = ()
         self.request_id = secrets.token_hex(8)
-        self.caller: Caller
+        self.caller: Caller = NOBODY
         self._receive = receive
         self._unread = b"transfer-encoding" in self.headers or b"content-length" in self.headers
 
