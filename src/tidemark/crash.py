@@ -19,6 +19,8 @@ POINTS = (
     "import.before_commit",
     "import.after_commit",
     "migrate.before_commit",
+    "views.before_commit",
+    "views.after_commit",
 )
 
 

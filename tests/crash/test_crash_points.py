@@ -31,6 +31,8 @@ SERVER_POINTS: Final = {
     "ingress.before_response": 9,
 }
 MIGRATION_POINTS: Final = ("migrate.before_commit",)
+# `tests/contract/test_views_crash.py` kills at these.
+VIEWS_POINTS: Final = ("views.before_commit", "views.after_commit")
 
 # While these are passed, the sequencer's lock is held.
 UNDER_THE_LOCK: Final = ("ledger.locked", "ledger.events_written", "ledger.before_commit")
@@ -136,7 +138,7 @@ async def test_a_planted_server_that_acknowledges_before_the_commit_is_caught(
 
 
 def test_every_point_is_exercised_and_nothing_else_is_called_a_point() -> None:
-    exercised = {*SERVER_POINTS, *MIGRATION_POINTS, *IMPORT_POINTS}
+    exercised = {*SERVER_POINTS, *MIGRATION_POINTS, *IMPORT_POINTS, *VIEWS_POINTS}
     assert exercised == set(POINTS)
     assert set(UNDER_THE_LOCK) <= set(POINTS)
 

@@ -1,4 +1,4 @@
-"""The numbered schema files and which of them a store still needs."""
+"""The numbered schema files of a stage and which of them its store still needs."""
 
 from __future__ import annotations
 
@@ -20,24 +20,34 @@ class Migration(msgspec.Struct, frozen=True):
     sql: str
 
 
-def migrations(dialect: str) -> list[Migration]:
+class Stage(msgspec.Struct, frozen=True):
+    """A stage that keeps a store: the package with its schema files, and what people call it."""
+
+    package: str
+    name: str
+
+
+LEDGER = Stage("tidemark.ledger", "ledger")
+
+
+def migrations(dialect: str, stage: Stage = LEDGER) -> list[Migration]:
     """All schema files of a dialect, oldest first."""
     found = []
-    for entry in (resources.files("tidemark.ledger") / "sql" / dialect).iterdir():
+    for entry in (resources.files(stage.package) / "sql" / dialect).iterdir():
         match = _NAME.match(entry.name)
         if match:
             found.append(Migration(int(match[1]), entry.name, entry.read_text("utf-8")))
     return sorted(found, key=lambda migration: migration.version)
 
 
-def pending(dialect: str, applied: set[int]) -> list[Migration]:
+def pending(dialect: str, applied: set[int], stage: Stage = LEDGER) -> list[Migration]:
     """What is still to be run. A store that is ahead of this version is refused, not guessed at."""
-    known = migrations(dialect)
+    known = migrations(dialect, stage)
     unknown = applied - {migration.version for migration in known}
     if unknown:
         raise SchemaMismatch(
-            f"the ledger's schema has version {max(unknown)}, this Tidemark knows "
+            f"the schema of the {stage.name} has version {max(unknown)}, this Tidemark knows "
             f"{known[-1].version}",
-            hint="Start the Tidemark version that migrated this ledger, or a newer one.",
+            hint=f"Start the Tidemark version that migrated the {stage.name}, or a newer one.",
         )
     return [migration for migration in known if migration.version not in applied]

@@ -60,9 +60,9 @@ def connect_to_look(path: Path) -> sqlite3.Connection:
 
 
 @contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Takes the write lock at once, so that what is read inside is what is written upon."""
-    connection.execute("BEGIN IMMEDIATE")
+def transaction(connection: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
+    """Unless told otherwise takes the write lock at once: what is read is what is written upon."""
+    connection.execute(begin)
     try:
         yield
         connection.execute("COMMIT")

@@ -1,4 +1,4 @@
-"""Brings the schema of a SQLite ledger up to date."""
+"""Brings the schema of a SQLite store up to date."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from contextlib import closing
 from pathlib import Path
 
 from tidemark.crash import crash_point
-from tidemark.ledger.migrations import Migration, pending
+from tidemark.ledger.migrations import LEDGER, Migration, Stage, pending
 from tidemark.ledger.sqlite_connection import connect, connect_to_look, transaction, translated
 
 
-def migrate(path: Path, *, dry_run: bool = False) -> list[Migration]:
+def migrate(path: Path, *, stage: Stage = LEDGER, dry_run: bool = False) -> list[Migration]:
     """Run what is pending, once, under a lock; other processes wait and then find nothing to do.
 
     A dry run only looks: it makes no file and changes none.
     """
     with translated():
         if dry_run:
-            return _look(path)
+            return _look(path, stage)
         with closing(connect(path)) as connection, transaction(connection):
             connection.execute(
                 "CREATE TABLE IF NOT EXISTS schema_migrations"
                 " (version INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT"
             )
-            todo = pending("sqlite", _applied(connection))
+            todo = pending("sqlite", _applied(connection), stage)
             for migration in todo:
                 for statement in _statements(migration.sql):
                     connection.execute(statement)
@@ -37,14 +37,14 @@ def migrate(path: Path, *, dry_run: bool = False) -> list[Migration]:
         return todo
 
 
-def _look(path: Path) -> list[Migration]:
+def _look(path: Path, stage: Stage) -> list[Migration]:
     if not path.exists():
-        return pending("sqlite", set())
+        return pending("sqlite", set(), stage)
     with closing(connect_to_look(path)) as connection:
         [(is_ours,)] = connection.execute(
             "SELECT count(*) FROM sqlite_master WHERE name = 'schema_migrations'"
         )
-        return pending("sqlite", _applied(connection) if is_ours else set())
+        return pending("sqlite", _applied(connection) if is_ours else set(), stage)
 
 
 def _applied(connection: sqlite3.Connection) -> set[int]:

@@ -1,0 +1,61 @@
+"""Finds the views store that belongs to a configuration and opens it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tidemark.config import Config
+from tidemark.ledger.migrations import Migration
+from tidemark.ledger.opening import SQLITE_SCHEME, sqlite_path
+from tidemark.views import postgres, sqlite
+from tidemark.views.errors import ViewsUnavailable
+from tidemark.views.port import ViewsStore
+
+FILE_NAME = "views.db"
+
+
+def views_place(config: Config, url: str | None = None) -> Path | str:
+    """A file, or the URL of a PostgreSQL database: the one given, else beside the ledger.
+
+    A ledger on PostgreSQL has the views in its database, any other in the state directory.
+    """
+    if url is not None:
+        if url.startswith(SQLITE_SCHEME):
+            return Path(url.removeprefix(SQLITE_SCHEME))
+        return url
+    if sqlite_path(config) is not None:
+        return config.state_dir / FILE_NAME
+    assert config.ledger.url is not None
+    return config.ledger.url
+
+
+async def open_views(config: Config, url: str | None = None) -> ViewsStore:
+    """Open the views, migrated."""
+    place = views_place(config, url)
+    if isinstance(place, str):
+        return await postgres.PostgresViews.open(place)
+    _require_directory(place.parent)
+    return await sqlite.SqliteViews.open(place)
+
+
+async def migrate_views(
+    config: Config, url: str | None = None, *, dry_run: bool
+) -> list[Migration]:
+    """Run pending migrations, or only say which there are."""
+    place = views_place(config, url)
+    if isinstance(place, str):
+        return await postgres.migrate(place, dry_run=dry_run)
+    if not dry_run:
+        _require_directory(place.parent)
+    return sqlite.migrate(place, dry_run=dry_run)
+
+
+def _require_directory(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ViewsUnavailable(
+            f"the state directory {directory} cannot be made: {error.strerror}",
+            hint="Set state_dir (TIDEMARK_STATE_DIR) to a directory this user may write to.",
+            field="state_dir",
+        ) from error

@@ -1,0 +1,174 @@
+"""What a views store can do. SQLite and PostgreSQL do it; one suite of tests holds both to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+from tidemark.views.batch import Adjustment, ErrorRow, Frontier, ViewBatch
+from tidemark.views.schema import Value, ViewSchema
+
+AdjustmentCursor: TypeAlias = tuple[int, str, int]
+"""Where a page of adjustments ended: ingress sequence, view, part."""
+
+ErrorCursor: TypeAlias = tuple[int, str]
+"""Where a page of errors ended: ingress sequence, stage."""
+
+
+class ViewRow(msgspec.Struct, frozen=True, gc=False):
+    """One row; `received_at` is the commit that last changed what readers see of it."""
+
+    row_key: str
+    received_at: int
+    values: tuple[Value, ...]
+
+
+class RowFilter(msgspec.Struct, frozen=True):
+    """Which rows to read, by visible columns; all conditions must hold.
+
+    `equal` to None means null; in the others null never holds. Values that name the first columns
+    of the key are found by it, any others by looking at row after row.
+    """
+
+    equal: Mapping[str, Value] = {}
+    one_of: Mapping[str, Sequence[Value]] = {}
+    at_least: Mapping[str, Value] = {}
+    below: Mapping[str, Value] = {}
+
+
+class RowPage(msgspec.Struct, frozen=True):
+    """Rows in the order of their keys, all as of `frontier`. `next_cursor` is where to go on.
+
+    `columns` names the values of each row. A page may be short, even empty, before the end: the
+    work for one is bounded. Each page is as of a frontier of its own.
+    """
+
+    columns: tuple[str, ...]
+    rows: list[ViewRow]
+    next_cursor: str | None
+    frontier: Frontier | None
+
+
+class ChangeRow(msgspec.Struct, frozen=True, gc=False):
+    """One net change; rows are JSON text (`encoding.decode_row`), `changed` names columns."""
+
+    received_at: int
+    row_key: str
+    op: str
+    old_row: str | None
+    row: str | None
+    changed: tuple[str, ...]
+
+
+class ChangePage(msgspec.Struct, frozen=True):
+    """Whole commits in order up to `scanned_to`; `complete` if that is as far as asked."""
+
+    changes: list[ChangeRow]
+    scanned_to: int
+    complete: bool
+
+
+class AdjustmentFilter(msgspec.Struct, frozen=True):
+    """Which adjustments to read; None means any. The range is half open: `from <= x < to`."""
+
+    tenant_ids: tuple[str, ...] | None = None
+    view: str | None = None
+    metric: str | None = None
+    customer_ref: str | None = None
+    period_from: int | None = None
+    period_to: int | None = None
+    ingress_sequence: int | None = None
+    original_sequence: int | None = None
+
+
+class AdjustmentPage(msgspec.Struct, frozen=True):
+    """Adjustments in the order of their events, as of `frontier`; see `RowPage`."""
+
+    adjustments: list[Adjustment]
+    next_cursor: AdjustmentCursor | None
+    frontier: Frontier | None
+
+
+class ErrorFilter(msgspec.Struct, frozen=True):
+    """Which errors to read; None means any."""
+
+    tenant_ids: tuple[str, ...] | None = None
+    stream: str | None = None
+    code: str | None = None
+    ingress_sequence: int | None = None
+
+
+class ErrorPage(msgspec.Struct, frozen=True):
+    """Errors in the order of their events, as of `frontier`; see `RowPage`."""
+
+    errors: list[ErrorRow]
+    next_cursor: ErrorCursor | None
+    frontier: Frontier | None
+
+
+class ViewsStore(Protocol):
+    """Rows, changes, frontier. Every method may raise `ViewsUnavailable`; retrying is then safe."""
+
+    async def declare(self, views: Sequence[ViewSchema]) -> None:
+        """Make the tables of new views. All or nothing: a changed definition changes nothing."""
+
+    async def declared(self) -> list[ViewSchema]:
+        """Every view there is, by name."""
+
+    async def frontier(self) -> Frontier | None:
+        """How far the views have come; None if nothing was ever committed."""
+
+    async def commit(self, batch: ViewBatch) -> bool:
+        """Apply a batch in one transaction; False if the views have it already.
+
+        Raises `FrontierGap`, `LedgerRewound` or `BatchRefused`; nothing is written then.
+        """
+
+    async def read_state(self, view: str, row_keys: Sequence[str]) -> list[ViewRow]:
+        """The rows there are under these keys, hidden columns too, in no particular order.
+
+        `values` are aligned with the view's columns. The work grows with the keys asked for only.
+        """
+
+    async def read_pipeline_state(self) -> dict[str, bytes]: ...
+
+    async def read_rows(
+        self, view: str, row_filter: RowFilter, *, after: str | None = None, limit: int
+    ) -> RowPage: ...
+
+    async def rows_as_of(self, view: str, received_at: int) -> dict[str, tuple[Value, ...]]:
+        """All rows by key as they were after everything up to this time, visible columns only.
+
+        Raises `BeyondFrontier`, or `ChangesForgotten` if the log does not reach back that far.
+        """
+
+    async def read_changes(
+        self, view: str, after_received_at: int, up_to: int | None = None, *, limit: int
+    ) -> ChangePage:
+        """The changes after one time and up to another, never beyond the frontier.
+
+        A page holds whole commits: the first of them always, so it may be longer than `limit`.
+        Raises `ChangesForgotten` if the log does not reach back that far.
+        """
+
+    async def prune_changes(self, older_than: int) -> int:
+        """Forget the changes before this time; says how many. Rows as of earlier are lost too."""
+
+    async def read_adjustments(
+        self,
+        adjustment_filter: AdjustmentFilter,
+        *,
+        after: AdjustmentCursor | None = None,
+        limit: int,
+    ) -> AdjustmentPage: ...
+
+    async def read_errors(
+        self, error_filter: ErrorFilter, *, after: ErrorCursor | None = None, limit: int
+    ) -> ErrorPage: ...
+
+    async def fingerprint(self, *, hidden: bool = True) -> str:
+        """A hash over rows, changes and adjustments: the same for the same content in any store."""
+
+    async def close(self) -> None: ...

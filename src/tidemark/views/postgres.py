@@ -1,0 +1,306 @@
+"""The views on PostgreSQL, in a schema of their own.
+
+The row of `frontier` is the writer's lock: whoever holds it decides whether its batch is the next,
+and keeps it to the commit. Changes are copied in, rows are copied beside their table and merged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, ClassVar
+
+import asyncpg
+import msgspec
+
+from tidemark.crash import crash_point
+from tidemark.ledger.migrations import Migration
+from tidemark.views.batch import Frontier, RowWrites, ViewBatch, check_batch, is_next
+from tidemark.views.declaring import declare, view_row
+from tidemark.views.errors import BatchRefused, InvalidView, ViewsUnavailable
+from tidemark.views.history import ViewsHistory
+from tidemark.views.migrating import migrate_postgres
+from tidemark.views.port import ViewRow
+from tidemark.views.reading import (
+    ADJUSTMENT_COLUMNS,
+    ERROR_COLUMNS,
+    FRONTIER,
+    SCHEMAS,
+    WHOLE_NUMBERS,
+    Convert,
+    read_frontier,
+)
+from tidemark.views.scanning import Query, Row
+from tidemark.views.schema import ROW_KEY, ViewSchema, quoted
+from tidemark.views.sortable import checked_decimal
+from tidemark.views.tables import (
+    CHANGE_COLUMNS,
+    change_tuples,
+    create_table,
+    row_columns,
+    row_tuples,
+    upsert,
+)
+
+SCHEMA = "tidemark_views"
+WRITER_CONNECTIONS = 2
+READER_CONNECTIONS = 4
+CONNECT_TIMEOUT_S = 10.0
+# A long replay writes batches of a million changes.
+COMMAND_TIMEOUT_S = 300.0
+# A process that hangs while it holds the writer's lock must not stop all others for good.
+HUNG_AFTER_S = 20
+STREAMED_AT_ONCE = 2_000
+SESSION_SETTINGS = {
+    "timezone": "UTC",
+    "jit": "off",
+    "client_min_messages": "warning",
+    "lock_timeout": f"{HUNG_AFTER_S}s",
+    "idle_in_transaction_session_timeout": f"{HUNG_AFTER_S}s",
+}
+# Without statistics, as in a table that has just begun to grow, the planner would rather gather and
+# sort everything than follow an index to the end of a page, or scan the table for a few keys.
+READER_SETTINGS = SESSION_SETTINGS | {"enable_bitmapscan": "off", "work_mem": "64MB"}
+WRITER_SETTINGS = SESSION_SETTINGS | {"enable_seqscan": "off", "synchronous_commit": "on"}
+
+_SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}").fullmatch
+# No timeout of PostgreSQL's ends a session whose client falls silent in the middle of a COPY.
+_END_HUNG_SESSIONS = (
+    "SELECT pg_terminate_backend(holder.pid) FROM pg_locks AS held"
+    " JOIN pg_stat_activity AS holder USING (pid) WHERE held.relation = 'frontier'::regclass"
+    " AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    " AND held.granted AND held.mode = 'RowShareLock' AND holder.wait_event = 'ClientRead'"
+    " AND holder.query_start < clock_timestamp() - make_interval(secs => $1)"
+)
+
+
+class PostgresViews(ViewsHistory):
+    """A `ViewsStore`. Make one with `open`."""
+
+    _to_store: ClassVar[Mapping[str, Convert]] = {"decimal": checked_decimal, **WHOLE_NUMBERS}
+    _from_store: ClassVar[Mapping[str, Convert]] = {}
+
+    def __init__(self, writers: asyncpg.Pool, readers: asyncpg.Pool) -> None:
+        super().__init__()
+        self._writers = writers
+        self._readers = readers
+
+    @classmethod
+    async def open(cls, url: str, *, schema: str = SCHEMA) -> PostgresViews:
+        """Connect and bring the schema up to date; another `schema` holds other views."""
+        with _translated():
+            await migrate(url, schema=schema)
+            writers = await _pool(url, WRITER_CONNECTIONS, WRITER_SETTINGS, schema)
+            try:
+                readers = await _pool(url, READER_CONNECTIONS, READER_SETTINGS, schema)
+            except BaseException:
+                await writers.close()
+                raise
+        return cls(writers, readers)
+
+    async def declare(self, views: Sequence[ViewSchema]) -> None:
+        with _translated():
+            async with self._locked() as (connection, frontier):
+                declaration = declare(await connection.fetch(SCHEMAS), views)
+                log_floor = 0 if frontier is None else frontier.received_at
+                for schema in declaration.new:
+                    await connection.execute(create_table(schema, "postgres"))
+                    await connection.execute(
+                        "INSERT INTO views VALUES ($1, $2, $3, $4, $5, $6, $7)",
+                        *view_row(schema, log_floor),
+                    )
+                for schema in declaration.relogged:
+                    await connection.execute(
+                        "UPDATE views SET logged = $1, log_floor = $2 WHERE name = $3",
+                        schema.logged,
+                        log_floor,
+                        schema.name,
+                    )
+        self._schemas |= {view.name: view for view in views}
+
+    async def commit(self, batch: ViewBatch) -> bool:
+        check_batch(batch, {view: await self._schema(view) for view in batch.views})
+        with _translated():
+            async with self._locked() as (connection, frontier):
+                if not is_next(frontier, batch):
+                    return False
+                await self._write_batch(connection, batch)
+                crash_point("views.before_commit")
+            crash_point("views.after_commit")
+            return True
+
+    async def read_state(self, view: str, row_keys: Sequence[str]) -> list[ViewRow]:
+        schema = await self._schema(view)
+        sql = (
+            f"SELECT {', '.join(row_columns(schema))} FROM {schema.table} WHERE {ROW_KEY} = ANY($1)"
+        )
+        with _translated():
+            rows = await self._writers.fetch(sql, row_keys)
+        return self._rows(schema.columns, rows)
+
+    async def close(self) -> None:
+        for pool in (self._writers, self._readers):
+            try:
+                await asyncio.wait_for(pool.close(), timeout=CONNECT_TIMEOUT_S)
+            except TimeoutError:
+                pool.terminate()
+
+    @asynccontextmanager
+    async def _locked(self) -> AsyncIterator[tuple[Any, Frontier | None]]:
+        """A transaction that holds the writer's lock, and where the views stand."""
+        async with self._writers.acquire() as connection:
+            try:
+                async with connection.transaction():
+                    row = await connection.fetchrow(f"{FRONTIER[0]} FOR UPDATE")
+                    yield connection, read_frontier(row)
+            except asyncpg.LockNotAvailableError:
+                await connection.execute(_END_HUNG_SESSIONS, HUNG_AFTER_S / 2)
+                raise
+
+    async def _write_batch(self, connection: Any, batch: ViewBatch) -> None:
+        for writes in batch.rows:
+            await self._write_rows(connection, writes, self._schemas[writes.view])
+        for changes in batch.changes:
+            await connection.copy_records_to_table(
+                "view_changes", records=change_tuples(changes), columns=CHANGE_COLUMNS
+            )
+        if batch.adjustments:
+            await connection.copy_records_to_table(
+                "adjustments",
+                records=[msgspec.structs.astuple(self._kept(a)) for a in batch.adjustments],
+                columns=ADJUSTMENT_COLUMNS,
+            )
+        if batch.errors:
+            await connection.copy_records_to_table(
+                "pipeline_errors",
+                records=[msgspec.structs.astuple(error) for error in batch.errors],
+                columns=ERROR_COLUMNS,
+            )
+        await _write_state(connection, batch.state)
+        await connection.execute(
+            "UPDATE frontier SET ingress_sequence = $1, received_at = $2, chain = $3,"
+            " ledger_id = $4",
+            *msgspec.structs.astuple(batch.end),
+        )
+
+    async def _write_rows(self, connection: Any, writes: RowWrites, schema: ViewSchema) -> None:
+        if writes.deleted:
+            await connection.execute(
+                f"DELETE FROM {schema.table} WHERE {ROW_KEY} = ANY($1)", writes.deleted
+            )
+        if not writes.row_keys:
+            return
+        # Kept for the session: a table that is made anew each time would fill the catalogue.
+        staged = f"new_{schema.name}"
+        await connection.execute(
+            f"CREATE TEMP TABLE IF NOT EXISTS {quoted(staged)} (LIKE {schema.table})"
+            " ON COMMIT DELETE ROWS"
+        )
+        columns = [
+            self._stored(column, values)
+            for column, values in zip(schema.columns, writes.columns, strict=True)
+        ]
+        await connection.copy_records_to_table(staged, records=row_tuples(writes, columns))
+        await connection.execute(upsert(schema, f"SELECT * FROM {quoted(staged)}"))
+
+    async def _snapshot(self, *queries: Query) -> list[list[Row]]:
+        with _translated():
+            async with self._readers.acquire() as connection, _one_moment(connection):
+                return [await connection.fetch(_numbered(sql), *values) for sql, values in queries]
+
+    async def _stream(self, queries: Sequence[Query], take: Callable[[int, Row], None]) -> None:
+        with _translated():
+            async with self._readers.acquire() as connection, _one_moment(connection):
+                for number, (sql, values) in enumerate(queries):
+                    async for row in connection.cursor(
+                        _numbered(sql), *values, prefetch=STREAMED_AT_ONCE
+                    ):
+                        take(number, row)
+
+    async def _write(self, query: Query) -> int:
+        sql, values = query
+        with _translated():
+            status = await self._writers.execute(_numbered(sql), *values)
+        return int(status.rpartition(" ")[2])
+
+    def _in_list(self, column: str, count: int) -> str:
+        return f"{column} = ANY(?)"
+
+    def _in_values(self, values: Sequence[object]) -> list[object]:
+        return [list(values)]
+
+
+async def migrate(url: str, *, schema: str = SCHEMA, dry_run: bool = False) -> list[Migration]:
+    """Run what is pending, once, under a lock; other processes wait and then find nothing to do."""
+    if not _SCHEMA_NAME(schema):
+        raise InvalidView(
+            f"{schema} cannot be the name of a schema",
+            hint="Use lower-case letters, digits and `_`.",
+            field="schema",
+        )
+    return await migrate_postgres(url, schema=schema, dry_run=dry_run)
+
+
+async def _pool(url: str, size: int, settings: dict[str, str], schema: str) -> asyncpg.Pool:
+    return await asyncpg.create_pool(
+        url,
+        min_size=1,
+        max_size=size,
+        timeout=CONNECT_TIMEOUT_S,
+        command_timeout=COMMAND_TIMEOUT_S,
+        server_settings=settings | {"search_path": schema},
+    )
+
+
+def _one_moment(connection: Any) -> Any:
+    return connection.transaction(isolation="repeatable_read", readonly=True)
+
+
+async def _write_state(connection: Any, state: Mapping[str, bytes | None]) -> None:
+    gone = [name for name, value in state.items() if value is None]
+    kept = [(name, value) for name, value in state.items() if value is not None]
+    if gone:
+        await connection.execute("DELETE FROM pipeline_state WHERE name = ANY($1)", gone)
+    if kept:
+        await connection.executemany(
+            "INSERT INTO pipeline_state VALUES ($1, $2)"
+            " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            kept,
+        )
+
+
+def _numbered(sql: str) -> str:
+    parts = sql.split("?")
+    return parts[0] + "".join(f"${i}{part}" for i, part in enumerate(parts[1:], 1))
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Turns what the driver raises into the two things a caller can act on."""
+    try:
+        yield
+    except (
+        asyncpg.DataError,
+        asyncpg.IntegrityConstraintViolationError,
+        asyncpg.ProgramLimitExceededError,
+        UnicodeError,
+        OverflowError,
+        TypeError,
+    ) as error:
+        raise BatchRefused(
+            f"PostgreSQL refuses this content: {error}",
+            hint="This is a fault of the pipeline; nothing was written.",
+        ) from error
+    except (
+        asyncpg.PostgresError,
+        asyncpg.InterfaceError,
+        asyncpg.InternalClientError,
+        OSError,
+        TimeoutError,
+    ) as error:
+        raise ViewsUnavailable(
+            f"PostgreSQL could not read or write the views: {type(error).__name__}: {error}",
+            hint="Retry: a batch that was written all the same is skipped.",
+        ) from error

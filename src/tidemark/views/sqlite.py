@@ -1,0 +1,278 @@
+"""The views in one SQLite file: the embedded default.
+
+All writing is done by one thread, in transactions that take the database's write lock first.
+Reading has threads of its own: WAL lets them see the last commit while the next one is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ClassVar, TypeVar
+
+import msgspec
+
+from tidemark.crash import crash_point
+from tidemark.ledger.migrations import Migration
+from tidemark.ledger.sqlite_connection import connect, transaction
+from tidemark.views.batch import Frontier, RowWrites, ViewBatch, check_batch, is_next
+from tidemark.views.declaring import declare, view_row
+from tidemark.views.errors import BatchRefused, ViewsUnavailable
+from tidemark.views.history import ViewsHistory
+from tidemark.views.migrating import migrate_sqlite
+from tidemark.views.port import ViewRow
+from tidemark.views.reading import (
+    ADJUSTMENT_COLUMNS,
+    ERROR_COLUMNS,
+    FRONTIER,
+    SCHEMAS,
+    WHOLE_NUMBERS,
+    Convert,
+    read_frontier,
+)
+from tidemark.views.scanning import Query, Row
+from tidemark.views.schema import ROW_KEY, ViewSchema
+from tidemark.views.sortable import from_sortable, to_sortable
+from tidemark.views.tables import (
+    CHANGE_COLUMNS,
+    change_tuples,
+    create_table,
+    row_columns,
+    row_tuples,
+    upsert,
+)
+
+READER_THREADS = 2
+KEYS_PER_QUERY = 500
+# All changes pass through the WAL, and copying them on from there takes half as long as the commit.
+# So a thread does it beside the pipeline, and a commit only if that thread cannot keep up.
+ROWS_PER_CHECKPOINT = 50_000
+WAL_CHECKPOINT_PAGES = 65_536
+
+T = TypeVar("T")
+
+
+class SqliteViews(ViewsHistory):
+    """A `ViewsStore`. Make one with `open`."""
+
+    _to_store: ClassVar[Mapping[str, Convert]] = {"decimal": to_sortable, **WHOLE_NUMBERS}
+    _from_store: ClassVar[Mapping[str, Convert]] = {"decimal": from_sortable, "boolean": bool}
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="views-writer")
+        self._readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="views-reader")
+        self._checkpointer = ThreadPoolExecutor(1, thread_name_prefix="views-checkpoint")
+        self._checkpoint: Future[None] | None = None
+        self._rows_in_wal = 0
+        self._connections: list[sqlite3.Connection] = []
+        self._local = threading.local()
+
+    @classmethod
+    async def open(cls, path: Path) -> SqliteViews:
+        """Open or make the file and bring the schema up to date."""
+        await asyncio.to_thread(migrate, path)
+        return cls(path)
+
+    async def declare(self, views: Sequence[ViewSchema]) -> None:
+        await self._run(self._writer, lambda connection: _declare(connection, views))
+        self._schemas |= {view.name: view for view in views}
+
+    async def commit(self, batch: ViewBatch) -> bool:
+        check_batch(batch, {view: await self._schema(view) for view in batch.views})
+        applied = await self._run(self._writer, lambda connection: self._commit(connection, batch))
+        if applied:
+            self._checkpoint_in_time(batch)
+        return applied
+
+    async def read_state(self, view: str, row_keys: Sequence[str]) -> list[ViewRow]:
+        schema = await self._schema(view)
+        select = f"SELECT {', '.join(row_columns(schema))} FROM {schema.table} WHERE "
+        answers = await self._snapshot(
+            *(
+                (select + self._in_list(ROW_KEY, len(keys)), keys)
+                for keys in _chunks(row_keys, KEYS_PER_QUERY)
+            )
+        )
+        return [row for rows in answers for row in self._rows(schema.columns, rows)]
+
+    async def close(self) -> None:
+        for executor in (self._writer, self._readers, self._checkpointer):
+            await asyncio.to_thread(executor.shutdown)
+        while self._connections:
+            self._connections.pop().close()
+
+    def _commit(self, connection: sqlite3.Connection, batch: ViewBatch) -> bool:
+        with transaction(connection):
+            if not is_next(_frontier(connection), batch):
+                return False
+            for writes in batch.rows:
+                self._write_rows(connection, writes, self._schemas[writes.view])
+            for changes in batch.changes:
+                _insert(connection, "view_changes", CHANGE_COLUMNS, change_tuples(changes))
+            adjustments = (msgspec.structs.astuple(self._kept(a)) for a in batch.adjustments)
+            _insert(connection, "adjustments", ADJUSTMENT_COLUMNS, adjustments)
+            errors = (msgspec.structs.astuple(error) for error in batch.errors)
+            _insert(connection, "pipeline_errors", ERROR_COLUMNS, errors)
+            _write_state(connection, batch.state)
+            end = batch.end
+            connection.execute(
+                "UPDATE frontier SET ingress_sequence = ?, received_at = ?, chain = ?,"
+                " ledger_id = ?",
+                (end.ingress_sequence, end.received_at, end.chain, end.ledger_id),
+            )
+            crash_point("views.before_commit")
+        crash_point("views.after_commit")
+        return True
+
+    def _write_rows(
+        self, connection: sqlite3.Connection, writes: RowWrites, schema: ViewSchema
+    ) -> None:
+        connection.executemany(
+            f"DELETE FROM {schema.table} WHERE {ROW_KEY} = ?", ((key,) for key in writes.deleted)
+        )
+        columns = [
+            self._stored(column, values)
+            for column, values in zip(schema.columns, writes.columns, strict=True)
+        ]
+        values = f"VALUES ({', '.join('?' * (len(columns) + 2))})"
+        connection.executemany(upsert(schema, values), row_tuples(writes, columns))
+
+    def _checkpoint_in_time(self, batch: ViewBatch) -> None:
+        self._rows_in_wal += sum(len(writes.row_keys) for writes in batch.rows)
+        self._rows_in_wal += sum(len(changes.row_keys) for changes in batch.changes)
+        busy = self._checkpoint is not None and not self._checkpoint.done()
+        if self._rows_in_wal >= ROWS_PER_CHECKPOINT and not busy:
+            self._rows_in_wal = 0
+            self._checkpoint = self._checkpointer.submit(self._in_thread, _checkpoint)
+
+    async def _snapshot(self, *queries: Query) -> list[list[Row]]:
+        def read(connection: sqlite3.Connection) -> list[list[Row]]:
+            with transaction(connection, "BEGIN"):
+                return [connection.execute(sql, values).fetchall() for sql, values in queries]
+
+        return await self._run(self._readers, read)
+
+    async def _stream(self, queries: Sequence[Query], take: Callable[[int, Row], None]) -> None:
+        def read(connection: sqlite3.Connection) -> None:
+            with transaction(connection, "BEGIN"):
+                for number, (sql, values) in enumerate(queries):
+                    for row in connection.execute(sql, values):
+                        take(number, row)
+
+        await self._run(self._readers, read)
+
+    async def _write(self, query: Query) -> int:
+        def write(connection: sqlite3.Connection) -> int:
+            with transaction(connection):
+                return connection.execute(*query).rowcount
+
+        return await self._run(self._writer, write)
+
+    async def _run(
+        self, executor: ThreadPoolExecutor, work: Callable[[sqlite3.Connection], T]
+    ) -> T:
+        return await asyncio.get_running_loop().run_in_executor(executor, self._in_thread, work)
+
+    def _in_thread(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        with _translated():
+            connection = getattr(self._local, "connection", None)
+            if connection is None:
+                connection = connect(self._path)
+                connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_CHECKPOINT_PAGES}")
+                self._local.connection = connection
+                self._connections.append(connection)
+            return work(connection)
+
+    def _in_list(self, column: str, count: int) -> str:
+        return f"{column} IN ({', '.join('?' * count)})"
+
+    def _in_values(self, values: Sequence[object]) -> list[object]:
+        return list(values)
+
+
+def migrate(path: Path, *, dry_run: bool = False) -> list[Migration]:
+    """Run what is pending, or only say what it is."""
+    return migrate_sqlite(path, dry_run=dry_run)
+
+
+def _declare(connection: sqlite3.Connection, views: Sequence[ViewSchema]) -> None:
+    with transaction(connection):
+        declaration = declare(connection.execute(SCHEMAS).fetchall(), views)
+        frontier = _frontier(connection)
+        log_floor = 0 if frontier is None else frontier.received_at
+        for schema in declaration.new:
+            connection.execute(create_table(schema, "sqlite"))
+            connection.execute(
+                "INSERT INTO views VALUES (?, ?, ?, ?, ?, ?, ?)", view_row(schema, log_floor)
+            )
+        for schema in declaration.relogged:
+            connection.execute(
+                "UPDATE views SET logged = ?, log_floor = ? WHERE name = ?",
+                (schema.logged, log_floor, schema.name),
+            )
+
+
+def _checkpoint(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+
+
+def _frontier(connection: sqlite3.Connection) -> Frontier | None:
+    return read_frontier(connection.execute(*FRONTIER).fetchone())
+
+
+def _insert(
+    connection: sqlite3.Connection,
+    table: str,
+    columns: Sequence[str],
+    rows: Iterator[tuple[object, ...]],
+) -> None:
+    connection.executemany(
+        f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})",
+        rows,
+    )
+
+
+def _write_state(connection: sqlite3.Connection, state: Mapping[str, bytes | None]) -> None:
+    for name, value in state.items():
+        if value is None:
+            connection.execute("DELETE FROM pipeline_state WHERE name = ?", (name,))
+        else:
+            connection.execute("INSERT OR REPLACE INTO pipeline_state VALUES (?, ?)", (name, value))
+
+
+def _chunks(keys: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    for start in range(0, len(keys), size):
+        yield keys[start : start + size]
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Turns what the driver raises into the two things a caller can act on."""
+    try:
+        yield
+    except (
+        sqlite3.IntegrityError,
+        sqlite3.DataError,
+        sqlite3.ProgrammingError,
+        sqlite3.InterfaceError,
+        UnicodeError,
+        OverflowError,
+        TypeError,
+    ) as error:
+        raise BatchRefused(
+            f"SQLite refuses this content: {error}",
+            hint="This is a fault of the pipeline; nothing was written.",
+        ) from error
+    except (sqlite3.Error, OSError) as error:
+        raise ViewsUnavailable(
+            f"SQLite could not read or write the views: {error}",
+            hint="Look at the state directory's disk, then retry: a batch that was written all the"
+            " same is skipped.",
+        ) from error
