@@ -1,0 +1,1 @@
+"""Cases made up by the machine, for comparing the product with the reference."""
