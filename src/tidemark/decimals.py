@@ -8,6 +8,7 @@ about as text, so no float and no decimal context can round them on the way.
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import Final
 
 from tidemark.errors import EventRejected
@@ -43,6 +44,13 @@ def trim_plain(text: str) -> str:
     if "." in text:
         text = text.rstrip("0").rstrip(".")
     return "0" if text == "-0" else text
+
+
+def plain_decimal(value: Decimal) -> str:
+    """Plain notation without trailing zeros; `0E-9` and `-0` are `0`."""
+    # Not `str(value)`, which would take a float too.
+    text = Decimal.__str__(value)
+    return trim_plain(format(value, "f") if "E" in text else text)
 
 
 def normalise_number(text: str) -> str:

@@ -27,8 +27,8 @@ from tests.contract.views_home import (
     position,
     writes,
 )
-from tidemark.views.batch import Frontier, ViewBatch
-from tidemark.views.errors import FrontierGap, LedgerRewound, ViewsError
+from tidemark.pipeline.output.batch import Frontier, ViewBatch
+from tidemark.pipeline.output.errors import FrontierGap, LedgerRewound, ViewsError
 from tidemark.views.port import AdjustmentFilter, ErrorFilter, RowFilter
 
 pytest_plugins = ("tests.contract.views_fixtures",)

@@ -22,15 +22,15 @@ from tests.contract.views_home import (
     writes,
 )
 from tidemark.errors import SchemaMismatch
-from tidemark.views.errors import (
+from tidemark.pipeline.output.errors import (
     BatchRefused,
     ChangesForgotten,
     DefinitionChanged,
     InvalidView,
     UnknownView,
 )
+from tidemark.pipeline.output.schema import Column, ViewSchema
 from tidemark.views.port import RowFilter
-from tidemark.views.schema import Column, ViewSchema
 
 pytest_plugins = ("tests.contract.views_fixtures",)
 

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from tests.contract.views_home import POSITIONS, VISIBLE, key_of, position, text_of
 from tests.unit.planted import assert_catches
+from tidemark.decimals import plain_decimal
 from tidemark.ledger import sortable as narrow
-from tidemark.views.encoding import MAX_ROW_KEY_BYTES, decode_row, encode_rows, row_keys
-from tidemark.views.errors import BatchRefused
-from tidemark.views.sortable import checked_decimal, from_sortable, plain_decimal, to_sortable
+from tidemark.pipeline.output.encoding import MAX_ROW_KEY_BYTES, decode_row, encode_rows, row_keys
+from tidemark.pipeline.output.errors import BatchRefused
+from tidemark.views.sortable import checked_decimal, from_sortable, to_sortable
 
 Check = Callable[[], None]
 

@@ -17,8 +17,8 @@ from tests.contract.views_home import (
     position,
     writes,
 )
-from tidemark.views.batch import ViewBatch
-from tidemark.views.schema import ViewSchema
+from tidemark.pipeline.output.batch import ViewBatch
+from tidemark.pipeline.output.schema import ViewSchema
 
 pytest_plugins = ("tests.contract.views_fixtures",)
 

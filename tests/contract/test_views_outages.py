@@ -22,8 +22,8 @@ from tests.contract.views_home import (
 from tests.services.postgres import PostgresServer
 from tidemark.config import load_config
 from tidemark.ledger import sqlite_connection
+from tidemark.pipeline.output.errors import ViewsUnavailable
 from tidemark.views import postgres, sqlite
-from tidemark.views.errors import ViewsUnavailable
 from tidemark.views.opening import migrate_views, open_views, views_place
 from tidemark.views.postgres import PostgresViews
 from tidemark.views.sqlite import SqliteViews

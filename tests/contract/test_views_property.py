@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from tests.contract.views_home import POSITIONS, Views, ViewsHome, all_rows, at, frontier
 from tests.contract.views_model import STORIES, Commit, Line, Model
 from tests.unit.planted import assert_catches
+from tidemark.pipeline.output.batch import Frontier, ViewBatch
+from tidemark.pipeline.output.encoding import decode_row
+from tidemark.pipeline.output.errors import FrontierGap
+from tidemark.pipeline.output.port import ViewRow
+from tidemark.pipeline.output.schema import Value
 from tidemark.views import sqlite
-from tidemark.views.batch import Frontier, ViewBatch
-from tidemark.views.encoding import decode_row
-from tidemark.views.errors import FrontierGap
-from tidemark.views.port import ChangePage, RowFilter, RowPage, ViewRow
-from tidemark.views.schema import Value
+from tidemark.views.port import ChangePage, RowFilter, RowPage
 from tidemark.views.sqlite import SqliteViews
 
 pytest_plugins = ("tests.contract.views_fixtures",)

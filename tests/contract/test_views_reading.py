@@ -26,15 +26,15 @@ from tests.contract.views_home import (
     position,
     writes,
 )
+from tidemark.pipeline.output.errors import BeyondFrontier, ChangesForgotten, UnknownView
+from tidemark.pipeline.output.port import ViewRow
 from tidemark.views import scanning
-from tidemark.views.errors import BeyondFrontier, ChangesForgotten, UnknownView
 from tidemark.views.port import (
     AdjustmentCursor,
     AdjustmentFilter,
     ErrorCursor,
     ErrorFilter,
     RowFilter,
-    ViewRow,
 )
 
 pytest_plugins = ("tests.contract.views_fixtures",)

@@ -16,7 +16,7 @@ from tests.contract.views_home import (
     position,
     writes,
 )
-from tidemark.views.batch import ViewBatch
+from tidemark.pipeline.output.batch import ViewBatch
 
 OLD, NEW, GONE = position("a", rank=1), position("a", rank=2), position("b")
 FIRST = insertion(OLD, GONE)

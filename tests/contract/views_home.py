@@ -16,8 +16,7 @@ import msgspec
 
 from tests.contract.events import START
 from tidemark.ledger.migrations import Migration
-from tidemark.views import postgres, sqlite
-from tidemark.views.batch import (
+from tidemark.pipeline.output.batch import (
     DELETE,
     INSERT,
     UPDATE,
@@ -28,10 +27,12 @@ from tidemark.views.batch import (
     RowWrites,
     ViewBatch,
 )
-from tidemark.views.encoding import encode_names, encode_row, row_key
-from tidemark.views.port import RowFilter, ViewRow
+from tidemark.pipeline.output.encoding import encode_names, encode_row, row_key
+from tidemark.pipeline.output.port import ViewRow
+from tidemark.pipeline.output.schema import Column, Value, ViewSchema
+from tidemark.views import postgres, sqlite
+from tidemark.views.port import RowFilter
 from tidemark.views.postgres import PostgresViews
-from tidemark.views.schema import Column, Value, ViewSchema
 from tidemark.views.sqlite import SqliteViews
 
 Views: TypeAlias = SqliteViews | PostgresViews

@@ -20,8 +20,8 @@ from tests.contract.views_home import (
     position,
     writes,
 )
-from tidemark.views.batch import ViewBatch
-from tidemark.views.schema import Value
+from tidemark.pipeline.output.batch import ViewBatch
+from tidemark.pipeline.output.schema import Value
 
 Key: TypeAlias = tuple[str, str | None]
 Commit: TypeAlias = Mapping[Key, Values | None]

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tidemark.views.errors import DefinitionChanged, InvalidView
+from tidemark.pipeline.output.errors import DefinitionChanged, InvalidView
+from tidemark.pipeline.output.schema import ViewSchema
 from tidemark.views.reading import read_schema
 from tidemark.views.scanning import Row
-from tidemark.views.schema import ViewSchema
 
 FIRST_VERSION = 1
 

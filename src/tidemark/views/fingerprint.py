@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tidemark.views.batch import Adjustment
-from tidemark.views.encoding import json_values
-from tidemark.views.port import ViewRow
+from tidemark.decimals import plain_decimal
+from tidemark.pipeline.output.batch import Adjustment
+from tidemark.pipeline.output.encoding import json_values
+from tidemark.pipeline.output.port import ViewRow
+from tidemark.pipeline.output.schema import Column
 from tidemark.views.scanning import Row
-from tidemark.views.schema import Column
-from tidemark.views.sortable import plain_decimal
 
 _encode = msgspec.json.Encoder().encode
 

@@ -8,9 +8,10 @@ from functools import lru_cache
 
 import msgspec
 
-from tidemark.views.batch import UPDATE, Frontier
-from tidemark.views.encoding import decode_row
-from tidemark.views.errors import BeyondFrontier, ChangesForgotten
+from tidemark.pipeline.output.batch import UPDATE, Frontier
+from tidemark.pipeline.output.encoding import decode_row
+from tidemark.pipeline.output.errors import BeyondFrontier, ChangesForgotten
+from tidemark.pipeline.output.schema import ROW_KEY, ROW_RECEIVED_AT, Value, quoted
 from tidemark.views.fingerprint import Fingerprint
 from tidemark.views.port import ChangePage, ChangeRow
 from tidemark.views.reading import (
@@ -21,7 +22,6 @@ from tidemark.views.reading import (
     read_frontier,
 )
 from tidemark.views.scanning import Conditions, Query, Row
-from tidemark.views.schema import ROW_KEY, ROW_RECEIVED_AT, Value, quoted
 from tidemark.views.tables import CHANGE_COLUMNS
 
 PRUNED_AT_ONCE = 20_000

@@ -9,7 +9,7 @@ from pathlib import Path
 from tidemark.errors import LedgerUnavailable
 from tidemark.ledger import postgres_migrate, sqlite_migrate
 from tidemark.ledger.migrations import Migration, Stage
-from tidemark.views.errors import ViewsUnavailable
+from tidemark.pipeline.output.errors import ViewsUnavailable
 
 VIEWS = Stage("tidemark.views", "views")
 

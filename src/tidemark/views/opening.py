@@ -7,8 +7,8 @@ from pathlib import Path
 from tidemark.config import Config
 from tidemark.ledger.migrations import Migration
 from tidemark.ledger.opening import SQLITE_SCHEME, sqlite_path
+from tidemark.pipeline.output.errors import ViewsUnavailable
 from tidemark.views import postgres, sqlite
-from tidemark.views.errors import ViewsUnavailable
 from tidemark.views.port import ViewsStore
 
 FILE_NAME = "views.db"

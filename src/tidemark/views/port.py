@@ -7,22 +7,15 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from tidemark.views.batch import Adjustment, ErrorRow, Frontier, ViewBatch
-from tidemark.views.schema import Value, ViewSchema
+from tidemark.pipeline.output.batch import Adjustment, ErrorRow, Frontier
+from tidemark.pipeline.output.port import ViewRow, ViewsSink
+from tidemark.pipeline.output.schema import Value, ViewSchema
 
 AdjustmentCursor: TypeAlias = tuple[int, str, int]
 """Where a page of adjustments ended: ingress sequence, view, part."""
 
 ErrorCursor: TypeAlias = tuple[int, str]
 """Where a page of errors ended: ingress sequence, stage."""
-
-
-class ViewRow(msgspec.Struct, frozen=True, gc=False):
-    """One row; `received_at` is the commit that last changed what readers see of it."""
-
-    row_key: str
-    received_at: int
-    values: tuple[Value, ...]
 
 
 class RowFilter(msgspec.Struct, frozen=True):
@@ -108,31 +101,11 @@ class ErrorPage(msgspec.Struct, frozen=True):
     frontier: Frontier | None
 
 
-class ViewsStore(Protocol):
+class ViewsStore(ViewsSink, Protocol):
     """Rows, changes, frontier. Every method may raise `ViewsUnavailable`; retrying is then safe."""
-
-    async def declare(self, views: Sequence[ViewSchema]) -> None:
-        """Make the tables of new views. All or nothing: a changed definition changes nothing."""
 
     async def declared(self) -> list[ViewSchema]:
         """Every view there is, by name."""
-
-    async def frontier(self) -> Frontier | None:
-        """How far the views have come; None if nothing was ever committed."""
-
-    async def commit(self, batch: ViewBatch) -> bool:
-        """Apply a batch in one transaction; False if the views have it already.
-
-        Raises `FrontierGap`, `LedgerRewound` or `BatchRefused`; nothing is written then.
-        """
-
-    async def read_state(self, view: str, row_keys: Sequence[str]) -> list[ViewRow]:
-        """The rows there are under these keys, hidden columns too, in no particular order.
-
-        `values` are aligned with the view's columns. The work grows with the keys asked for only.
-        """
-
-    async def read_pipeline_state(self) -> dict[str, bytes]: ...
 
     async def read_rows(
         self, view: str, row_filter: RowFilter, *, after: str | None = None, limit: int
@@ -170,5 +143,3 @@ class ViewsStore(Protocol):
 
     async def fingerprint(self, *, hidden: bool = True) -> str:
         """A hash over rows, changes and adjustments: the same for the same content in any store."""
-
-    async def close(self) -> None: ...

@@ -17,12 +17,13 @@ import msgspec
 
 from tidemark.crash import crash_point
 from tidemark.ledger.migrations import Migration
-from tidemark.views.batch import Frontier, RowWrites, ViewBatch, check_batch, is_next
+from tidemark.pipeline.output.batch import Frontier, RowWrites, ViewBatch, check_batch, is_next
+from tidemark.pipeline.output.errors import BatchRefused, InvalidView, ViewsUnavailable
+from tidemark.pipeline.output.port import ViewRow
+from tidemark.pipeline.output.schema import ROW_KEY, ViewSchema, quoted
 from tidemark.views.declaring import declare, view_row
-from tidemark.views.errors import BatchRefused, InvalidView, ViewsUnavailable
 from tidemark.views.history import ViewsHistory
 from tidemark.views.migrating import migrate_postgres
-from tidemark.views.port import ViewRow
 from tidemark.views.reading import (
     ADJUSTMENT_COLUMNS,
     ERROR_COLUMNS,
@@ -33,7 +34,6 @@ from tidemark.views.reading import (
     read_frontier,
 )
 from tidemark.views.scanning import Query, Row
-from tidemark.views.schema import ROW_KEY, ViewSchema, quoted
 from tidemark.views.sortable import checked_decimal
 from tidemark.views.tables import (
     CHANGE_COLUMNS,

@@ -9,9 +9,18 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from tidemark.views.batch import Adjustment, ErrorRow, Frontier
-from tidemark.views.encoding import KEPT_KEY_BYTES, key_prefix
-from tidemark.views.errors import UnknownView
+from tidemark.pipeline.output.batch import Adjustment, ErrorRow, Frontier
+from tidemark.pipeline.output.encoding import KEPT_KEY_BYTES, key_prefix
+from tidemark.pipeline.output.errors import UnknownView
+from tidemark.pipeline.output.port import ViewRow
+from tidemark.pipeline.output.schema import (
+    ROW_KEY,
+    ROW_RECEIVED_AT,
+    Column,
+    Value,
+    ViewSchema,
+    quoted,
+)
 from tidemark.views.port import (
     AdjustmentCursor,
     AdjustmentFilter,
@@ -21,10 +30,8 @@ from tidemark.views.port import (
     ErrorPage,
     RowFilter,
     RowPage,
-    ViewRow,
 )
 from tidemark.views.scanning import Conditions, Query, Row, Scan
-from tidemark.views.schema import ROW_KEY, ROW_RECEIVED_AT, Column, Value, ViewSchema, quoted
 from tidemark.views.tables import VIEW_COLUMNS
 
 ADJUSTMENT_COLUMNS = Adjustment.__struct_fields__

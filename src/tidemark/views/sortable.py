@@ -10,19 +10,12 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Final
 
-from tidemark.decimals import trim_plain
-from tidemark.views.errors import BatchRefused
+from tidemark.decimals import plain_decimal
+from tidemark.pipeline.output.errors import BatchRefused
 
 INTEGER_DIGITS: Final = 29
 FRACTION_DIGITS: Final = 9
 _COMPLEMENT: Final = str.maketrans("0123456789", "9876543210")
-
-
-def plain_decimal(value: Decimal) -> str:
-    """Plain notation without trailing zeros; `0E-9` and `-0` are `0`."""
-    # Not `str(value)`, which would take a float too.
-    text = Decimal.__str__(value)
-    return trim_plain(format(value, "f") if "E" in text else text)
 
 
 def checked_decimal(value: Decimal) -> Decimal:

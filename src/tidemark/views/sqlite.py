@@ -20,12 +20,13 @@ import msgspec
 from tidemark.crash import crash_point
 from tidemark.ledger.migrations import Migration
 from tidemark.ledger.sqlite_connection import connect, transaction
-from tidemark.views.batch import Frontier, RowWrites, ViewBatch, check_batch, is_next
+from tidemark.pipeline.output.batch import Frontier, RowWrites, ViewBatch, check_batch, is_next
+from tidemark.pipeline.output.errors import BatchRefused, ViewsUnavailable
+from tidemark.pipeline.output.port import ViewRow
+from tidemark.pipeline.output.schema import ROW_KEY, ViewSchema
 from tidemark.views.declaring import declare, view_row
-from tidemark.views.errors import BatchRefused, ViewsUnavailable
 from tidemark.views.history import ViewsHistory
 from tidemark.views.migrating import migrate_sqlite
-from tidemark.views.port import ViewRow
 from tidemark.views.reading import (
     ADJUSTMENT_COLUMNS,
     ERROR_COLUMNS,
@@ -36,7 +37,6 @@ from tidemark.views.reading import (
     read_frontier,
 )
 from tidemark.views.scanning import Query, Row
-from tidemark.views.schema import ROW_KEY, ViewSchema
 from tidemark.views.sortable import from_sortable, to_sortable
 from tidemark.views.tables import (
     CHANGE_COLUMNS,

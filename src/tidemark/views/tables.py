@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
-from tidemark.views.batch import Changes, RowWrites
-from tidemark.views.schema import ROW_KEY, ROW_RECEIVED_AT, Column, ViewSchema, quoted
+from tidemark.pipeline.output.batch import Changes, RowWrites
+from tidemark.pipeline.output.schema import ROW_KEY, ROW_RECEIVED_AT, Column, ViewSchema, quoted
 
 Dialect: TypeAlias = Literal["sqlite", "postgres"]
 

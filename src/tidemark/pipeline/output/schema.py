@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from tidemark.views.errors import InvalidView
+from tidemark.pipeline.output.errors import InvalidView
 
 ColumnType: TypeAlias = Literal[
     "string", "int", "bigint", "decimal", "boolean", "timestamp", "json", "enum"

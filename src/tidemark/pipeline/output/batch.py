@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from tidemark.views.errors import BatchRefused, FrontierGap, LedgerRewound, UnknownView
-from tidemark.views.schema import Value, ViewSchema
+from tidemark.pipeline.output.errors import BatchRefused, FrontierGap, LedgerRewound, UnknownView
+from tidemark.pipeline.output.schema import Value, ViewSchema
 
 INSERT: Final = "insert"
 UPDATE: Final = "update"

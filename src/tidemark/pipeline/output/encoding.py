@@ -15,9 +15,9 @@ from typing import Final
 
 import msgspec
 
+from tidemark.decimals import plain_decimal
+from tidemark.pipeline.output.schema import Column, Value, ViewSchema
 from tidemark.timestamps import format_timestamp
-from tidemark.views.schema import Column, Value, ViewSchema
-from tidemark.views.sortable import plain_decimal
 
 # An index entry of PostgreSQL holds 2,704 bytes, and the values of a key may be longer. A key whose
 # text is longer than this is cut and ends in a digest of the whole.
