@@ -117,6 +117,16 @@ def test_check_warns_of_what_is_seldom_meant(tmp_path: Path) -> None:
     assert "warning: streams: there are no streams" in ran.err
 
 
+def test_check_warns_where_nothing_is_ever_late_but_takes_the_file(tmp_path: Path) -> None:
+    (tmp_path / "tidemark.yaml").write_text(
+        "streams: {usage: {kind: usage}}\nmeters: {daily: {period: day}, monthly: {}}\n"
+    )
+    ran = tidemark("check", cwd=tmp_path)
+    assert ran.code == 0
+    assert "warning: meters.daily: a lateness of 2d covers the whole day" in ran.err
+    assert "meters.monthly" not in ran.err
+
+
 def test_check_shows_no_secret(tmp_path: Path) -> None:
     secret = "secret-word"
     valid = FAULTY.replace("prot", "port").replace("strng", "string")

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from tests.unit.config_files import A_KEY, SHA256_OF_SECRET, ConfigFile
 from tidemark.config import (
     Config,
+    EventtimeColumn,
     FieldConfig,
     HttpConfig,
     InvalidConfig,
@@ -272,11 +273,27 @@ def test_the_sample_is_valid_and_needs_no_advice(file: ConfigFile) -> None:
         "price",
         "executed_at",
     ]
+    assert {name: (m.aggregate, m.period) for name, m in config.meters.items()} == {
+        "api_calls": ("sum", "month"),
+        "bytes": ("sum", "month"),
+        "seats": ("max", "month"),
+    }
+    assert {m.lateness_us for m in config.meters.values()} == {48 * 3_600_000_000}
+    assert {name: (v.stream, v.key) for name, v in config.views.items()} == {
+        "trades": ("trades", ["trade_id"]),
+        "positions": ("trades", ["account", "symbol"]),
+    }
+    assert config.views["trades"].calculated == {"notional": "quantity * price"}
 
 
 def test_the_sample_states_defaults_as_they_are(file: ConfigFile) -> None:
     sample = file.load(sample_text())
-    assert sample == Config(state_dir=sample.state_dir, streams=sample.streams)
+    assert sample == Config(
+        state_dir=sample.state_dir,
+        streams=sample.streams,
+        meters=sample.meters,
+        views=sample.views,
+    )
     assert sample.state_dir == file.load().state_dir
 
 
@@ -294,9 +311,18 @@ def test_what_the_sample_has_commented_out_is_valid_too(file: ConfigFile) -> Non
     assert config.sequence.url == "postgresql://tidemark@localhost/sequence"
     assert config.auth.keys[0].scopes == ["ingest", "read"]
     assert config.streams["usage"].metrics == ["api_calls", "bytes", "seats"]
+    assert config.streams["trades"].eventtime == EventtimeColumn(
+        column="executed_at", type="iso8601"
+    )
+    assert config.meters["api_calls"].group_by == ["region"]
+    assert config.view_store.url == "postgresql://tidemark@localhost/views"
+    assert config.spark.options == {"spark.driver.memory": "4g"}
 
 
-OPTIONAL = {"url", "salt", "sequence", "auth", "keys", "metrics"}
+OPTIONAL = {
+    *("url", "salt", "sequence", "auth", "keys", "metrics", "eventtime", "group_by"),
+    *("view_store", "options", "spark.driver.memory"),
+}
 
 
 def test_a_config_without_streams_is_valid_but_gets_advice(file: ConfigFile) -> None:

@@ -228,7 +228,7 @@ def test_a_fault_says_what_was_expected_and_what_was_found(
         ("State-Dir: x", "State-Dir", "`state_dir`"),
         ("htpp: {}", "htpp", "`http`"),
         ("port: 1", "port", "`http.port`"),
-        ("url: x", "url", "`ledger.url` or `sequence.url`"),
+        ("url: x", "url", "`ledger.url`, `sequence.url` or `view_store.url`"),
         ("http: {maxEvents: 1}", "http.maxEvents", "`max_events`"),
         ("http: {prot: 1}", "http.prot", "`port`"),
         ("ledger: {dsn: x}", "ledger.dsn", "`url`"),
@@ -249,7 +249,8 @@ def test_an_unknown_key_comes_with_what_was_meant(
 
 def test_an_unknown_key_like_no_other_comes_with_all_there_are(file: ConfigFile) -> None:
     assert file.problem("zzz: 1").hint == (
-        "There are `state_dir`, `ledger`, `sequence`, `http`, `ingest`, `auth` and `streams`."
+        "There are `state_dir`, `ledger`, `sequence`, `http`, `ingest`, `auth`, `streams`, "
+        "`meters`, `views`, `pipeline`, `view_store` and `spark`."
     )
 
 

@@ -12,9 +12,20 @@ import pytest
 import yaml
 
 from tests.unit.config_files import A_KEY, ConfigFile
-from tidemark.config import Config, InvalidConfig, json_schema, sample_text
+from tidemark.config import (
+    Config,
+    EventtimeColumn,
+    InvalidConfig,
+    MeterConfig,
+    OrderedConfig,
+    ViewConfig,
+    json_schema,
+    sample_text,
+)
 from tidemark.config.environment import RESERVED
 from tidemark.config.model import FIELD_TYPES, SCOPES, ApiKey, FieldConfig, StreamConfig
+from tidemark.config.names import BUILT_IN_EVENTTIME_TYPES
+from tidemark.config.pipeline_model import AGGREGATES, PERIODS
 from tidemark.config.reference import PAGE_NAME, SCHEMA_NAME, reference_page, schema_text
 from tidemark.config.shape import ROOT, Shape, every_setting, settings_of
 
@@ -39,17 +50,18 @@ def test_both_are_written_by_one_command(tmp_path: Path) -> None:
 
 
 def test_every_setting_has_one_line_with_its_default_and_a_sentence() -> None:
-    settings = {
-        ".".join(map(str, place)): setting
-        for place, setting in every_setting()
-        if setting.shape.model is None
-    }
+    settings = {".".join(map(str, place)): setting for place, setting in every_setting()}
     for prefix, model in (
         ("auth.keys[].", ApiKey),
         ("streams.<name>.", StreamConfig),
-        ("….<field>.", FieldConfig),
+        ("streams.<name>.eventtime.", EventtimeColumn),
+        ("streams.<name>.fields.<field>.", FieldConfig),
+        ("meters.<name>.", MeterConfig),
+        ("views.<name>.", ViewConfig),
+        ("pipeline.ordered.<stream>.", OrderedConfig),
     ):
         settings |= {prefix + key: setting for key, setting in settings_of(model).items()}
+    settings = {place: s for place, s in settings.items() if s.shape.model is None}
     rows = [line for line in reference_page().splitlines() if line.startswith("| `")]
     assert sorted(row.split("`")[1] for row in rows) == sorted(settings)
     for setting in settings.values():
@@ -59,9 +71,18 @@ def test_every_setting_has_one_line_with_its_default_and_a_sentence() -> None:
 
 def test_every_type_scope_and_reserved_variable_is_explained() -> None:
     page = reference_page()
-    for name, sentence in [*FIELD_TYPES.items(), *SCOPES.items(), *RESERVED.items()]:
+    for name, sentence in [
+        *FIELD_TYPES.items(),
+        *SCOPES.items(),
+        *RESERVED.items(),
+        *AGGREGATES.items(),
+        *PERIODS.items(),
+        *BUILT_IN_EVENTTIME_TYPES.items(),
+    ]:
         assert f"- `{name}`: {sentence}" in page
     assert tuple(FIELD_TYPES) == settings_of(FieldConfig)["type"].shape.choices
+    assert tuple(AGGREGATES) == settings_of(MeterConfig)["aggregate"].shape.choices
+    assert tuple(PERIODS) == settings_of(MeterConfig)["period"].shape.choices
     scopes = settings_of(ApiKey)["scopes"].shape.item
     assert scopes is not None
     assert tuple(SCOPES) == scopes.choices
@@ -108,6 +129,9 @@ def test_the_defaults_in_the_schema_are_those_of_the_models(tmp_path: Path) -> N
         "{streams: {a: {fields: {x: string, y: {type: enum, values: [a]}}, idleAfter: 5s}}}",
         f"{{auth: {{keys: [{A_KEY}]}}}}",
         "{ledger: {url: 'postgres://h/db', salt: x, tick: 250ms}, state_dir: /x}",
+        "{streams: {a: {fields: {x: int}, eventtime: null}, b: {kind: usage}}, meters: {m: null}}",
+        "{streams: {a: {fields: {x: int}, eventtime: {column: x, type: unixtimestamp_s}}}}",
+        "{spark: {options: {spark.a: x, spark.b: 1, spark.c: 0.5, spark.d: true}}}",
     ],
 )
 def test_the_schema_takes_what_the_loader_takes(tmp_path: Path, text: str) -> None:
@@ -137,6 +161,15 @@ def test_the_schema_takes_what_the_loader_takes(tmp_path: Path, text: str) -> No
         "{streams: {a: {fields: {x: {required: true}}}}}",
         "{streams: {a: {idle_after: 5s, fields: {x: int}}}}",
         "{streams: {a: {kind: metering}}}",
+        "{streams: {b: {kind: usage}}, meters: {a__b: {}}}",
+        "{streams: {b: {kind: usage}}, meters: {m: {aggregate: median}}}",
+        "{streams: {b: {kind: usage}}, meters: {m: {where: ' '}}}",
+        "{streams: {a: {fields: {x: int}}}, views: {v: {stream: a, key: []}}}",
+        "{streams: {a: {fields: {x: int}}}, views: {v: {stream: a, key: [x], deleteWhen: ''}}}",
+        "{streams: {a: {fields: {x: int}}}, views: {v: {stream: a, key: [x], calculated: {é: x}}}}",
+        "{pipeline: {eventtime: {types: {t: no_function}}}}",
+        "{spark: {options: {driver.memory: 1g}}}",
+        "{spark: {options: {spark.x: [1]}}}",
         "[]",
     ],
 )

@@ -20,6 +20,16 @@ from tidemark.config.model import (
     StreamConfig,
     StreamKind,
 )
+from tidemark.config.pipeline_model import (
+    EventtimeColumn,
+    EventtimeConfig,
+    MeterConfig,
+    OrderedConfig,
+    PipelineConfig,
+    SparkConfig,
+    ViewConfig,
+    ViewStoreConfig,
+)
 from tidemark.config.problems import InvalidConfig, Problem, redact
 from tidemark.config.sample import sample_text
 from tidemark.config.schema import json_schema
@@ -29,17 +39,25 @@ __all__ = [
     "ApiKey",
     "AuthConfig",
     "Config",
+    "EventtimeColumn",
+    "EventtimeConfig",
     "FieldConfig",
     "FieldType",
     "HttpConfig",
     "IngestConfig",
     "InvalidConfig",
     "LedgerConfig",
+    "MeterConfig",
+    "OrderedConfig",
+    "PipelineConfig",
     "Problem",
     "Scope",
     "SequenceConfig",
+    "SparkConfig",
     "StreamConfig",
     "StreamKind",
+    "ViewConfig",
+    "ViewStoreConfig",
     "advise",
     "json_schema",
     "load_config",

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
+from tidemark.config.durations import UNITS_US, format_duration
 from tidemark.config.model import Config
+from tidemark.config.pipeline_model import Period
 from tidemark.config.problems import Problem, render_path
+
+# The longest that each can be, but for the hour by which a day or a month may be longer where
+# clocks are put back.
+PERIOD_LENGTHS_US: Final[dict[Period, int]] = {
+    "hour": UNITS_US["h"],
+    "day": UNITS_US["d"],
+    "week": 7 * UNITS_US["d"],
+    "month": 31 * UNITS_US["d"],
+}
 
 
 def advise(config: Config) -> list[Problem]:
     """Remarks on a valid configuration, for `tidemark check` to show as warnings."""
-    return [*_streams(config), *_access(config)]
+    return [*_streams(config), *_meters(config), *_access(config)]
 
 
 def _streams(config: Config) -> Iterator[Problem]:
@@ -27,6 +39,19 @@ def _streams(config: Config) -> Iterator[Problem]:
                 "no identity is declared, so events other than CloudEvents need an idempotencyKey"
             )
             yield Problem(path, message, "Name the fields that make two events the same.")
+
+
+def _meters(config: Config) -> Iterator[Problem]:
+    for name, meter in config.meters.items():
+        is_never_closed = meter.close_after_us is None
+        if is_never_closed and meter.lateness_us >= PERIOD_LENGTHS_US[meter.period]:
+            lateness = format_duration(meter.lateness_us)
+            message = (
+                f"a lateness of {lateness} covers the whole {meter.period} and closeAfter is off: "
+                "nothing is then ever late"
+            )
+            hint = "Set `closeAfter` or a shorter `lateness`, unless that is what you want."
+            yield Problem(render_path(("meters", name)), message, hint)
 
 
 def _access(config: Config) -> Iterator[Problem]:

@@ -1,27 +1,28 @@
 """What must fit together: rules that span several settings.
 
-Each rule looks at the raw settings and passes over what has the wrong type, which is reported
-elsewhere. So a file with a wrong type in one place still shows all that is wrong in the others.
+What concerns the pipeline (meters, views, event time, Spark) is in `pipeline_checks`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final, get_args
 
 from tidemark.config.model import FieldType, HttpConfig, IngestConfig, LedgerConfig
+from tidemark.config.names import FIELD_NAME_PATTERN, STREAM_NAME_PATTERN
+from tidemark.config.pipeline_checks import PIPELINE_RULES
 from tidemark.config.problems import Location, redact, shorten
+from tidemark.config.raw_settings import (
+    Finding,
+    Rule,
+    fields_of,
+    mapping_of,
+    sections,
+    texts_of,
+)
 from tidemark.config.suggestions import did_you_mean
 from tidemark.config.values import is_host, is_loopback
-
-# A problem before its place in the file is known.
-Finding = tuple[Location, str, str]
-Rule = Callable[[dict[str, Any]], Iterator[Finding]]
-
-# A stream's name may also be a CloudEvents type, such as `com.example.order-placed`.
-STREAM_NAME_PATTERN: Final = "^[A-Za-z_][A-Za-z0-9_.-]{0,63}$"
-FIELD_NAME_PATTERN: Final = "^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 
 _STREAM_NAME = re.compile(STREAM_NAME_PATTERN)
 _FIELD_NAME = re.compile(FIELD_NAME_PATTERN)
@@ -36,11 +37,11 @@ def cross_check(raw: dict[str, Any]) -> Iterator[Finding]:
 
 
 def names_are_plain(raw: dict[str, Any]) -> Iterator[Finding]:
-    for name, stream in _streams(raw):
+    for name, stream in sections(raw, "streams"):
         if not _STREAM_NAME.fullmatch(name):
             message = "expected a name of at most 64 letters, digits, `_`, `.` and `-`"
             yield ("streams", name), f"{message}, found {shorten(name)}", _NAME_HINT
-        for field, _ in _fields(stream):
+        for field, _ in fields_of(stream):
             if not _FIELD_NAME.fullmatch(field):
                 message = "expected a name of at most 64 letters, digits and `_`"
                 place = ("streams", name, "fields", field)
@@ -48,7 +49,7 @@ def names_are_plain(raw: dict[str, Any]) -> Iterator[Finding]:
 
 
 def usage_stands_once(raw: dict[str, Any]) -> Iterator[Finding]:
-    usage = [name for name, stream in _streams(raw) if stream.get("kind") == "usage"]
+    usage = [name for name, stream in sections(raw, "streams") if stream.get("kind") == "usage"]
     for name in usage[1:]:
         message = f"expected at most one usage stream, found {shorten(usage[0])} before this one"
         hint = "Put all metrics in one usage stream, or make this one a stream of events."
@@ -56,7 +57,7 @@ def usage_stands_once(raw: dict[str, Any]) -> Iterator[Finding]:
 
 
 def kinds_have_their_settings(raw: dict[str, Any]) -> Iterator[Finding]:
-    for name, stream in _streams(raw):
+    for name, stream in sections(raw, "streams"):
         place = ("streams", name)
         if stream.get("kind", "events") == "usage":
             if stream.get("identity"):
@@ -75,11 +76,11 @@ def kinds_have_their_settings(raw: dict[str, Any]) -> Iterator[Finding]:
 
 
 def identity_names_required_fields(raw: dict[str, Any]) -> Iterator[Finding]:
-    for name, stream in _streams(raw):
+    for name, stream in sections(raw, "streams"):
         if stream.get("kind", "events") != "events":
             continue
-        fields = dict(_fields(stream))
-        for index, field in _texts(stream.get("identity")):
+        fields = dict(fields_of(stream))
+        for index, field in texts_of(stream.get("identity")):
             place = ("streams", name, "identity", index)
             if field not in fields:
                 message = f"expected a field of the stream, found {shorten(field)}"
@@ -93,8 +94,8 @@ def identity_names_required_fields(raw: dict[str, Any]) -> Iterator[Finding]:
 
 
 def types_have_their_settings(raw: dict[str, Any]) -> Iterator[Finding]:
-    for name, stream in _streams(raw):
-        for field, settings in _fields(stream):
+    for name, stream in sections(raw, "streams"):
+        for field, settings in fields_of(stream):
             place = ("streams", name, "fields", field)
             kind = settings.get("type")
             if kind not in get_args(FieldType):
@@ -112,17 +113,18 @@ def types_have_their_settings(raw: dict[str, Any]) -> Iterator[Finding]:
 
 def lists_have_no_repeats(raw: dict[str, Any]) -> Iterator[Finding]:
     lists: list[tuple[Location, Any]] = []
-    for name, stream in _streams(raw):
+    for name, stream in sections(raw, "streams"):
         lists += [(("streams", name, key), stream.get(key)) for key in ("identity", "metrics")]
-        for field, settings in _fields(stream):
+        for field, settings in fields_of(stream):
             lists.append((("streams", name, "fields", field, "values"), settings.get("values")))
+    lists += [(("views", name, "key"), view.get("key")) for name, view in sections(raw, "views")]
     for index, key in _keys(raw):
         lists += [(("auth", "keys", index, name), key.get(name)) for name in ("scopes", "tenants")]
-    http = _mapping(raw, "http")
+    http = mapping_of(raw, "http")
     lists += [(("http", name), http.get(name)) for name in ("allowed_hosts", "allowed_origins")]
     for place, entries in lists:
         seen = set()
-        for index, entry in _texts(entries):
+        for index, entry in texts_of(entries):
             if entry in seen:
                 message = f"expected each entry once, found {shorten(redact(entry))} again"
                 yield (*place, index), message, "Remove one of the two."
@@ -130,7 +132,7 @@ def lists_have_no_repeats(raw: dict[str, Any]) -> Iterator[Finding]:
 
 
 def metrics_are_some(raw: dict[str, Any]) -> Iterator[Finding]:
-    for name, stream in _streams(raw):
+    for name, stream in sections(raw, "streams"):
         if stream.get("kind") == "usage" and stream.get("metrics") == []:
             message = "expected at least one metric, found none"
             yield ("streams", name, "metrics"), message, "Without the key any name is a metric."
@@ -151,8 +153,8 @@ def keys_differ(raw: dict[str, Any]) -> Iterator[Finding]:
 
 
 def open_host_needs_keys(raw: dict[str, Any]) -> Iterator[Finding]:
-    host = _mapping(raw, "http").get("host", _LISTEN_DEFAULT)
-    has_keys = _mapping(raw, "auth").get("keys") not in (None, [])
+    host = mapping_of(raw, "http").get("host", _LISTEN_DEFAULT)
+    has_keys = mapping_of(raw, "auth").get("keys") not in (None, [])
     if isinstance(host, str) and is_host(host) and not is_loopback(host) and not has_keys:
         message = f"expected `auth.keys` when others can reach {shorten(host)}, found none"
         hint = "Add a key under `auth.keys`, or listen on `127.0.0.1`."
@@ -160,7 +162,7 @@ def open_host_needs_keys(raw: dict[str, Any]) -> Iterator[Finding]:
 
 
 def a_full_request_fits(raw: dict[str, Any]) -> Iterator[Finding]:
-    http, ledger, ingest = (_mapping(raw, name) for name in ("http", "ledger", "ingest"))
+    http, ledger, ingest = (mapping_of(raw, name) for name in ("http", "ledger", "ingest"))
     events = http.get("max_events", HttpConfig().max_events)
     for name in ("max_group_events", "max_queued_events"):
         bound = ledger.get(name, getattr(LedgerConfig(), name))
@@ -186,42 +188,15 @@ RULES: Final[tuple[Rule, ...]] = (
     keys_differ,
     open_host_needs_keys,
     a_full_request_fits,
+    *PIPELINE_RULES,
 )
 
 
-def _mapping(raw: dict[str, Any], key: str) -> dict[str, Any]:
-    value = raw.get(key)
-    return {k: v for k, v in value.items() if v is not None} if isinstance(value, dict) else {}
-
-
-def _streams(raw: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    streams = raw.get("streams")
-    if not isinstance(streams, dict):
-        return []
-    return [(name, _mapping(streams, name)) for name in streams]
-
-
-def _fields(stream: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    fields = stream.get("fields")
-    if not isinstance(fields, dict):
-        return []
-    return [
-        (name, {"type": value} if isinstance(value, str) else _mapping(fields, name))
-        for name, value in fields.items()
-    ]
-
-
 def _keys(raw: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
-    keys = _mapping(raw, "auth").get("keys")
+    keys = mapping_of(raw, "auth").get("keys")
     if not isinstance(keys, list):
         return []
     return [(index, key) for index, key in enumerate(keys) if isinstance(key, dict)]
-
-
-def _texts(entries: Any) -> list[tuple[int, str]]:
-    if not isinstance(entries, list):
-        return []
-    return [(index, entry) for index, entry in enumerate(entries) if isinstance(entry, str)]
 
 
 def _is_count(value: Any) -> bool:

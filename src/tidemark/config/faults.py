@@ -31,6 +31,13 @@ class Expected:
     pattern: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Marks a mapping with the pattern of its keys, for editors."""
+
+    pattern: str
+
+
 def fault(found: str, hint: str = "") -> PydanticCustomError:
     """The error that a reader raises; the type's `Expected` says what should be there instead."""
     return PydanticCustomError(FAULT, "found {found}", {"found": found, "hint": hint})

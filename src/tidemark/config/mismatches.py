@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from tidemark.config.checks import Finding
 from tidemark.config.faults import FAULT
 from tidemark.config.problems import Location, describe_found, render_path
+from tidemark.config.raw_settings import Finding
 from tidemark.config.shape import Shape, every_setting, settings_of, shape_at
 from tidemark.config.suggestions import did_you_mean, fold, nearest, or_list
 
@@ -65,6 +65,23 @@ SYNONYMS: Final = {
     "send": "ingest",
     "event": "events",
     "metering": "usage",
+    "total": "sum",
+    "average": "avg",
+    "mean": "avg",
+    "latest": "last",
+    "distinct": "unique",
+    "countdistinct": "unique",
+    "hourly": "hour",
+    "daily": "day",
+    "weekly": "week",
+    "monthly": "month",
+    "tz": "timezone",
+    "filter": "where",
+    "expression": "value",
+    "dimensions": "group_by",
+    "computed": "calculated",
+    "config": "options",
+    "conf": "options",
 }
 
 

@@ -9,12 +9,22 @@ that builds a model itself gives durations in microseconds and gets no such chec
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from tidemark.config.durations import UNITS_US
-from tidemark.config.problems import redact
+from tidemark.config.faults import Names
+from tidemark.config.names import FIELD_NAME_PATTERN, STREAM_NAME_PATTERN, VIEW_NAME_PATTERN
+from tidemark.config.pipeline_model import (
+    EventtimeColumn,
+    MeterConfig,
+    PipelineConfig,
+    SparkConfig,
+    ViewConfig,
+    ViewStoreConfig,
+)
+from tidemark.config.section import ListOf, MappingOf, Section, Text
 from tidemark.config.values import (
     Duration,
     Host,
@@ -24,8 +34,6 @@ from tidemark.config.values import (
     SequenceUrl,
     Sha256Hex,
     StateDir,
-    null_is_empty_list,
-    null_is_empty_mapping,
 )
 
 FieldType = Literal["string", "int", "bigint", "decimal", "boolean", "timestamp", "json", "enum"]
@@ -50,33 +58,6 @@ SCOPES: Final[dict[Scope, str]] = {
     "read": "Read events and what is derived from them.",
     "admin": "Operate the deployment.",
 }
-
-_Item = TypeVar("_Item")
-_List = Annotated[list[_Item], BeforeValidator(null_is_empty_list)]
-_Mapping = Annotated[dict[str, _Item], BeforeValidator(null_is_empty_mapping)]
-_Text = Annotated[str, Field(min_length=1, max_length=256)]
-
-
-class Section(BaseModel):
-    """A group of settings. One that is there with nothing in it has all its defaults."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        validate_by_alias=True,
-        validate_by_name=True,
-        hide_input_in_errors=True,
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_is_empty(cls, value: Any) -> Any:
-        return null_is_empty_mapping(value)
-
-    def __repr_args__(self) -> Any:
-        for name, value in super().__repr_args__():
-            yield name, redact(value) if isinstance(value, str) else value
 
 
 class LedgerConfig(Section):
@@ -194,11 +175,11 @@ class HttpConfig(Section):
             "answered with 429."
         ),
     )
-    allowed_hosts: _List[Host] = Field(
+    allowed_hosts: ListOf[Host] = Field(
         default_factory=list,
         description="Names besides loopback that a `Host` header may carry without `auth.keys`.",
     )
-    allowed_origins: _List[Origin] = Field(
+    allowed_origins: ListOf[Origin] = Field(
         default_factory=list,
         description="Origins besides our own whose pages may call, such as `https://app.example.com`.",
     )
@@ -241,15 +222,15 @@ class IngestConfig(Section):
 class ApiKey(Section):
     """One caller, known by a key of which only the hash is written down."""
 
-    name: _Text = Field(description="Who the key belongs to; appears in logs, unique.")
+    name: Text = Field(description="Who the key belongs to; appears in logs, unique.")
     sha256: Sha256Hex = Field(
         repr=False, description="The SHA-256 of the key, 64 hexadecimal digits."
     )
-    scopes: _List[Scope] = Field(
+    scopes: ListOf[Scope] = Field(
         min_length=1,
         description="What the key may do: any of `ingest`, `control`, `read`, `admin`.",
     )
-    tenants: _List[_Text] = Field(
+    tenants: ListOf[Text] = Field(
         min_length=1, description='The tenants the key may act for; `"*"` is all of them.'
     )
 
@@ -257,7 +238,7 @@ class ApiKey(Section):
 class AuthConfig(Section):
     """Who may call. Without keys everyone on this machine may, and nobody else."""
 
-    keys: _List[ApiKey] = Field(default_factory=list, description="The API keys.")
+    keys: ListOf[ApiKey] = Field(default_factory=list, description="The API keys.")
 
 
 class FieldConfig(Section):
@@ -271,7 +252,7 @@ class FieldConfig(Section):
         le=1_048_576,
         description="Strings only: the most characters; by default `ingest.max_string_length`.",
     )
-    values: list[_Text] | None = Field(
+    values: list[Text] | None = Field(
         default=None, description="Enums only: the values there are, in their order."
     )
     description: str | None = Field(default=None, description="What it means, for people.")
@@ -293,14 +274,14 @@ class StreamConfig(Section):
         ),
     )
     description: str | None = Field(default=None, description="What it means, for people.")
-    identity: _List[_Text] = Field(
+    identity: ListOf[Text] = Field(
         default_factory=list,
         description=(
             "The fields that make two events of one tenant the same event; without any, each "
             "event needs an `idempotencyKey` or is a CloudEvent. Usage events have their own."
         ),
     )
-    fields: _Mapping[FieldConfig] = Field(
+    fields: Annotated[MappingOf[FieldConfig], Names(FIELD_NAME_PATTERN)] = Field(
         default_factory=dict,
         description=(
             "The fields of `data`, each a type or a mapping; in a usage stream the fields of "
@@ -317,7 +298,11 @@ class StreamConfig(Section):
         validation_alias="idleAfter",
         description="How long a tenant's silence lasts before time moves on without its events.",
     )
-    metrics: list[_Text] | None = Field(
+    eventtime: EventtimeColumn | None = Field(
+        default=None,
+        description="The field that holds the time of an event, and how it is written.",
+    )
+    metrics: list[Text] | None = Field(
         default=None,
         description="Usage streams only: the metrics there are; by default any name is one.",
     )
@@ -337,7 +322,18 @@ class Config(Section):
     http: HttpConfig = Field(default_factory=HttpConfig)
     ingest: IngestConfig = Field(default_factory=IngestConfig)
     auth: AuthConfig = Field(default_factory=AuthConfig)
-    streams: _Mapping[StreamConfig] = Field(
+    streams: Annotated[MappingOf[StreamConfig], Names(STREAM_NAME_PATTERN)] = Field(
         default_factory=dict,
         description="The streams by name, which is also the `type` of their CloudEvents.",
     )
+    meters: Annotated[MappingOf[MeterConfig], Names(VIEW_NAME_PATTERN)] = Field(
+        default_factory=dict,
+        description="The meters by name: what usage comes to. Each is also a view of its name.",
+    )
+    views: Annotated[MappingOf[ViewConfig], Names(VIEW_NAME_PATTERN)] = Field(
+        default_factory=dict,
+        description="The tables by name: the last event of each key of a stream.",
+    )
+    pipeline: PipelineConfig = Field(default_factory=PipelineConfig)
+    view_store: ViewStoreConfig = Field(default_factory=ViewStoreConfig)
+    spark: SparkConfig = Field(default_factory=SparkConfig)

@@ -14,20 +14,24 @@ from pathlib import Path
 from typing import Final
 
 from tidemark.config.environment import RESERVED
-from tidemark.config.model import (
-    FIELD_TYPES,
-    SCOPES,
-    ApiKey,
-    Config,
-    FieldConfig,
-    Section,
-    StreamConfig,
-)
+from tidemark.config.model import FIELD_TYPES, SCOPES, Config
+from tidemark.config.names import BUILT_IN_EVENTTIME_TYPES
+from tidemark.config.pipeline_model import AGGREGATES, PERIODS
 from tidemark.config.schema import json_schema
+from tidemark.config.section import Section
 from tidemark.config.shape import Setting, settings_of
 
 PAGE_NAME: Final = "configuration.md"
 SCHEMA_NAME: Final = "tidemark.schema.json"
+
+# What stands for the names in these mappings.
+_NAMED: Final = {
+    "streams": "name",
+    "fields": "field",
+    "meters": "name",
+    "views": "name",
+    "ordered": "stream",
+}
 
 _INTRODUCTION: Final = """\
 # Configuration
@@ -57,7 +61,10 @@ _VALUES: Final = """\
   password, `@ : / ? #` are written `%40 %3A %2F %3F %23`.
 - **Truth values** are `true` and `false`. As in YAML 1.2, `yes`, `no`, `on` and `off` are text.
 - A key may stand once, tags are refused, and anchors with aliases and `<<` work.
-- The salt, passwords in addresses and the hashes of keys appear in no error and no log.
+- **Expressions** are Spark SQL. One that begins with a quote, a bracket or a `*`, or holds `: ` or
+  ` #`, stands in quotes.
+- The salt, passwords in addresses, the hashes of keys and the options of Spark appear in no error
+  and no log.
 """
 
 _ENVIRONMENT: Final = """\
@@ -68,12 +75,12 @@ underscores. `TIDEMARK_HTTP__PORT=9000` is `http: {port: 9000}`. The environment
 
 - Case and single underscores do not matter: `TIDEMARK_STREAMS__TRADES__IDLEAFTER` and
   `TIDEMARK_STREAMS__TRADES__IDLE_AFTER` both set `streams.trades.idleAfter`. In the name of a
-  stream a dot or a dash is written `_` or left out.
+  stream or of an option of Spark a dot or a dash is written `_` or left out.
 - Text, paths, addresses and durations are taken as they are, without quotes. Everything else is
   YAML: `true`, `8080`, `[a.example.com, b.example.com]`, also JSON. Lists are set as a whole.
 - An empty variable is an empty value: no address, no entries.
-- A stream must be in the file before the environment can change a setting of it;
-  `TIDEMARK_STREAMS` replaces all streams.
+- A stream, a meter or a view must be in the file before the environment can change a setting of
+  it; `TIDEMARK_STREAMS`, `TIDEMARK_METERS` and `TIDEMARK_VIEWS` replace all of them.
 - A variable that begins with `TIDEMARK_` and is no setting is an error, so that a misspelling is
   not overlooked. Those that Kubernetes makes for a service called `tidemark` are passed over.
 
@@ -100,16 +107,15 @@ def schema_text() -> str:
 def _page() -> Iterator[str]:
     yield _INTRODUCTION
     yield "## Settings\n"
-    plain = {key: s for key, s in settings_of(Config).items() if s.shape.model is None}
-    yield from _table("", plain)
-    for key, setting in settings_of(Config).items():
-        if setting.shape.model is not None:
-            yield from _section(f"`{key}`", setting.shape.model, f"{key}.")
-    yield from _section("`auth.keys`, each entry", ApiKey, "auth.keys[].")
-    yield from _section("`streams.<name>`", StreamConfig, "streams.<name>.")
-    yield from _section("`streams.<name>.fields.<field>`", FieldConfig, "….<field>.")
+    yield from _settings("", Config)
     yield "## Types of fields\n"
     yield from _list(FIELD_TYPES.items())
+    yield "## Aggregates of meters\n"
+    yield from _list(AGGREGATES.items())
+    yield "## Periods of meters\n"
+    yield from _list(PERIODS.items())
+    yield "## Types of event time\n"
+    yield from _list(BUILT_IN_EVENTTIME_TYPES.items())
     yield "## Scopes of keys\n"
     yield from _list(SCOPES.items())
     yield _VALUES
@@ -117,9 +123,24 @@ def _page() -> Iterator[str]:
     yield from _list(RESERVED.items())
 
 
+def _settings(prefix: str, model: type[Section]) -> Iterator[str]:
+    """A table of what stands in a section itself, then one for each section within it."""
+    settings = settings_of(model)
+    yield from _table(prefix, {key: s for key, s in settings.items() if s.shape.model is None})
+    for key, setting in settings.items():
+        inner, place = setting.shape, f"{prefix}{key}"
+        if inner.model is not None:
+            yield from _section(f"`{place}`", inner.model, f"{place}.")
+        elif inner.item is not None and inner.item.model is not None:
+            is_list = inner.kind == "list"
+            title = f"`{place}`, each entry" if is_list else f"`{place}.<{_NAMED[key]}>`"
+            entry = f"{place}[]." if is_list else f"{place}.<{_NAMED[key]}>."
+            yield from _section(title, inner.item.model, entry)
+
+
 def _section(title: str, model: type[Section], prefix: str) -> Iterator[str]:
     yield f"### {title}\n\n{' '.join((model.__doc__ or '').split())}\n"
-    yield from _table(prefix, settings_of(model))
+    yield from _settings(prefix, model)
 
 
 def _table(prefix: str, settings: Mapping[str, Setting]) -> Iterator[str]:

@@ -7,25 +7,21 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tidemark.config.checks import FIELD_NAME_PATTERN, STREAM_NAME_PATTERN
-from tidemark.config.model import Config, FieldConfig, Section, StreamConfig
+from tidemark.config.model import Config, FieldConfig
+from tidemark.config.section import Section
 from tidemark.config.shape import Setting, Shape, settings_of
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
-_TYPES: Final = {
-    "mapping": "object",
-    "list": "array",
-    "text": "string",
-    "choice": "string",
-    "duration": "string",
-    "number": "integer",
-    "flag": "boolean",
-}
-# What names the entries of a mapping of these.
-_NAMES: Final[dict[type[Section] | None, str]] = {
-    StreamConfig: STREAM_NAME_PATTERN,
-    FieldConfig: FIELD_NAME_PATTERN,
+_TYPES: Final[dict[str, tuple[str, ...]]] = {
+    "mapping": ("object",),
+    "list": ("array",),
+    "text": ("string",),
+    "choice": ("string",),
+    "duration": ("string",),
+    "number": ("integer",),
+    "flag": ("boolean",),
+    "scalar": ("string", "number", "boolean"),
 }
 
 
@@ -68,14 +64,15 @@ def _property(setting: Setting, definitions: dict[str, Any]) -> dict[str, Any]:
 
 def _value(shape: Shape, definitions: dict[str, Any]) -> dict[str, Any]:
     if shape.model is not None:
-        return _reference(shape.model, definitions)
-    kind: str = _TYPES[shape.kind]
+        reference = _reference(shape.model, definitions)
+        return {"anyOf": [reference, {"type": "null"}]} if shape.nullable else reference
     empty = shape.nullable or (shape.kind in ("mapping", "list") and not shape.limits)
-    schema: dict[str, Any] = {"type": [kind, "null"] if empty else kind, **shape.limits}
+    kinds = (*_TYPES[shape.kind], "null") if empty else _TYPES[shape.kind]
+    schema: dict[str, Any] = {"type": kinds[0] if len(kinds) == 1 else list(kinds), **shape.limits}
     if shape.choices:
         schema["enum"] = list(shape.choices)
     if shape.kind == "mapping" and shape.item is not None:
-        schema["propertyNames"] = {"pattern": _NAMES[shape.item.model]}
+        schema["propertyNames"] = {"pattern": shape.names}
         schema["additionalProperties"] = _value(shape.item, definitions)
     elif shape.item is not None:
         schema["items"] = _value(shape.item, definitions)

@@ -12,18 +12,22 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from tidemark.config.durations import format_duration
-from tidemark.config.faults import Expected
-from tidemark.config.model import Config, Section
+from tidemark.config.faults import Expected, Names
+from tidemark.config.model import Config
 from tidemark.config.problems import Location
+from tidemark.config.section import Section
 
-Kind = Literal["section", "mapping", "list", "text", "number", "flag", "choice", "duration"]
+Kind = Literal[
+    "section", "mapping", "list", "text", "number", "flag", "choice", "duration", "scalar"
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What may stand at one place.
 
-    `expected` is the phrase that an error uses for it, `limits` are JSON Schema keywords.
+    `expected` is the phrase that an error uses for it, `limits` are JSON Schema keywords, `names`
+    is the pattern of a mapping's keys.
     """
 
     kind: Kind
@@ -32,6 +36,7 @@ class Shape:
     nullable: bool = False
     model: type[Section] | None = None
     item: Shape | None = None
+    names: str = ""
     choices: tuple[str, ...] = ()
     limits: Mapping[str, object] = field(default_factory=dict)
 
@@ -108,7 +113,10 @@ def _shape(annotation: Any, metadata: tuple[Any, ...]) -> Shape:
     expected = next((item for item in metadata if isinstance(item, Expected)), None)
     origin = get_origin(annotation)
     if origin in (Union, types.UnionType):
-        return _nullable(annotation, metadata)
+        if type(None) in get_args(annotation):
+            return _nullable(annotation, metadata)
+        assert expected is not None
+        return Shape("scalar", expected.phrase, secret=expected.secret)
     if expected is not None:
         return _marked(annotation, expected, metadata)
     if origin is Literal:
@@ -120,7 +128,8 @@ def _shape(annotation: Any, metadata: tuple[Any, ...]) -> Shape:
         phrase = "a list with an entry or more" if least else "a list"
         return Shape("list", phrase, item=item, limits={"minItems": least} if least else {})
     if origin is dict:
-        return Shape("mapping", "a mapping", item=_shape(get_args(annotation)[1], ()))
+        names = next(item.pattern for item in metadata if isinstance(item, Names))
+        return Shape("mapping", "a mapping", item=_shape(get_args(annotation)[1], ()), names=names)
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return Shape("section", "a mapping of settings", model=annotation)
     return _plain(annotation, metadata)

@@ -7,22 +7,31 @@ what was expected and found.
 from __future__ import annotations
 
 import ipaddress
+import math
 import re
+import zoneinfo
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator, Field, ValidationInfo
+from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo
 
 from tidemark.config import urls
 from tidemark.config.durations import DURATION_PATTERN, parse_duration, suggest_duration
 from tidemark.config.faults import Expected, fault, reading
 from tidemark.config.problems import describe_found
+from tidemark.config.suggestions import fold, nearest, or_list
 
 _SHA256_HINT: Final = 'Make it with `printf %s "$KEY" | sha256sum`; the key itself stays out.'
 
 _HOST_NAME = re.compile(r"(?=.{1,253}$)(?![0-9.]+$)\w[\w-]{0,62}(\.[\w-]{1,63})*\.?", re.ASCII)
 _ORIGIN = re.compile(r"(https?)://(\[[0-9A-Fa-f:.]+\]|[^/:?#@\[\]\s]+)(:[0-9]{1,5})?")
 _SHA256 = re.compile(r"[0-9A-Fa-f]{64}")
+_IMPORT_PATH_PATTERN: Final = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
+_IMPORT_PATH = re.compile(_IMPORT_PATH_PATTERN, re.ASCII)
+_UTC: Final = "UTC"
+# Present in many a zone database, but the name of no place.
+_NO_ZONES: Final = frozenset({"Factory", "localtime"})
 
 
 def null_is_empty_mapping(value: Any) -> Any:
@@ -106,6 +115,55 @@ def read_sha256(value: Any) -> str:
     raise fault(found, _SHA256_HINT)
 
 
+def read_time_zone(value: Any) -> str:
+    """The name of a time zone that is known here."""
+    if not isinstance(value, str):
+        raise fault(describe_found(value))
+    # To list the zones reads many files, and most need none but this.
+    if value == _UTC or value in _time_zones():
+        return value
+    near = _nearest_zones(value)
+    hint = f"Did you mean {or_list(near)}?" if near else "Name a place, or say `UTC`."
+    raise fault(describe_found(value), hint)
+
+
+def _nearest_zones(word: str) -> list[str]:
+    """Of places only: `EST` is spelled like `CEST` and is an ocean away."""
+    places = [_UTC, *sorted(zone for zone in _time_zones() if "/" in zone)]
+    # Many write the city alone.
+    cities = [place for place in places if fold(place.rpartition("/")[2]) == fold(word)]
+    return cities[:3] or nearest(word, places)
+
+
+@cache
+def _time_zones() -> frozenset[str]:
+    return frozenset(zoneinfo.available_timezones()) - _NO_ZONES
+
+
+def read_expression(value: Any) -> str:
+    """The text of an expression, of which only Spark knows whether it means anything."""
+    if isinstance(value, str) and value.strip():
+        return value
+    found = "empty text" if isinstance(value, str) else describe_found(value)
+    hint = "Put it in quotes." if isinstance(value, bool | int | float) else ""
+    raise fault(found, hint)
+
+
+def read_import_path(value: Any) -> str:
+    """A module and a function in it; whether they are there is seen when they are used."""
+    if isinstance(value, str) and _IMPORT_PATH.fullmatch(value):
+        return value
+    hint = "Put a colon between the module and the function."
+    raise fault(describe_found(value), hint if isinstance(value, str) else "")
+
+
+def read_spark_option(value: Any) -> str | int | float | bool:
+    """What Spark takes for an option. It may be a password of some store."""
+    if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise fault(describe_found(value, secret=True))
+
+
 def is_host(text: str) -> bool:
     """Whether the text can be the name or the address of a host."""
     return is_ip_address(text) or _HOST_NAME.fullmatch(text) is not None
@@ -176,4 +234,29 @@ Sha256Hex = Annotated[
         secret=True,
         pattern="^[0-9A-Fa-f]{64}$",
     ),
+]
+TimeZone = Annotated[
+    str,
+    BeforeValidator(read_time_zone),
+    Expected("an IANA time zone such as `Europe/Berlin`", pattern="."),
+]
+Expression = Annotated[
+    str,
+    BeforeValidator(read_expression),
+    Expected("a Spark SQL expression", pattern=r"\S"),
+]
+ImportPath = Annotated[
+    str,
+    BeforeValidator(read_import_path),
+    Expected("a function such as `package.module:function`", pattern=_IMPORT_PATH_PATTERN),
+]
+PathText = Annotated[
+    str,
+    Field(min_length=1, max_length=4096),
+    Expected("the path of a directory"),
+]
+SparkOption = Annotated[
+    str | int | float | bool,
+    PlainValidator(read_spark_option),
+    Expected("text, a number or a truth value", secret=True),
 ]

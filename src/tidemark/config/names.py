@@ -1,0 +1,23 @@
+"""What things may be called, as patterns that the schema for editors shows as well."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# A stream's name may also be a CloudEvents type, such as `com.example.order-placed`.
+STREAM_NAME_PATTERN: Final = "^[A-Za-z_][A-Za-z0-9_.-]{0,63}$"
+FIELD_NAME_PATTERN: Final = "^[A-Za-z_][A-Za-z0-9_]{0,63}$"
+# PostgreSQL cuts names after 63 bytes. A view's name stands in those of its tables and indexes, and
+# `__` sets apart the views that are kept for the pipeline itself.
+VIEW_NAME_PATTERN: Final = "^(?!.*__)[A-Za-z_][A-Za-z0-9_]{0,46}$"
+COLUMN_NAME_PATTERN: Final = "^[A-Za-z_][A-Za-z0-9_]{0,62}$"
+EVENTTIME_TYPE_PATTERN: Final = "^[A-Za-z_][A-Za-z0-9_]{0,63}$"
+SPARK_OPTION_PATTERN: Final = r"^spark\..+$"
+
+BUILT_IN_EVENTTIME_TYPES: Final = {
+    "unixtimestamp_s": "Seconds since 1970.",
+    "unixtimestamp_ms": "Milliseconds since 1970.",
+    "unixtimestamp_us": "Microseconds since 1970.",
+    "unixtimestamp_ns": "Nanoseconds since 1970.",
+    "iso8601": "A time with an offset or `Z`, such as `2025-01-01T00:00:00Z`.",
+}
