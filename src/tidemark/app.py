@@ -13,18 +13,23 @@ import uvicorn
 
 from tidemark.clock import Clock, SystemClock
 from tidemark.config import Config
-from tidemark.errors import ConfigError, LedgerUnavailable
+from tidemark.errors import ConfigError, LedgerUnavailable, TidemarkError
 from tidemark.ingress.decoder import Decoder
 from tidemark.ingress.endpoint import IngestEndpoint
 from tidemark.ledger.group_commit import GroupCommitter
 from tidemark.ledger.opening import open_ledger
 from tidemark.ledger.port import LedgerStore
 from tidemark.ledger.ticker import run_ticker
+from tidemark.ops.adjustments import Adjustments
 from tidemark.ops.admin import Admin
+from tidemark.ops.frontier import FrontierWatch
 from tidemark.ops.health import Health
 from tidemark.ops.metrics import Metrics
+from tidemark.ops.opened_views import OpenedViews
+from tidemark.ops.pipeline_errors import PipelineErrors
 from tidemark.ops.reference import Reference
 from tidemark.ops.tail import Tails
+from tidemark.ops.usage import Usage
 from tidemark.web.access import Access
 from tidemark.web.application import Application, Route, SocketRoute
 from tidemark.web.protocol import BoundedProtocol
@@ -42,9 +47,11 @@ LAST_ANSWERS_POLL_S = 0.01
 
 
 class Tidemark:
-    """One process of Tidemark: opened ledger, HTTP application, background work."""
+    """One process of Tidemark: opened stores, HTTP application, background work."""
 
-    def __init__(self, config: Config, store: LedgerStore, clock: Clock) -> None:
+    def __init__(
+        self, config: Config, store: LedgerStore, views: OpenedViews, clock: Clock
+    ) -> None:
         metrics = self._metrics = Metrics()
         decoder = Decoder(config, store.salt)
         self._store = store
@@ -64,8 +71,13 @@ class Tidemark:
             max_body_bytes=config.http.max_body_bytes,
             max_inflight_bytes=config.http.max_inflight_bytes,
         )
+        self._views = views
+        self._watch = FrontierWatch(views, store, clock)
+        usage = Usage(views, self._watch, clock)
+        adjustments = Adjustments(views, self._watch)
+        errors = PipelineErrors(views)
         admin = Admin(store)
-        health = Health(store, metrics, clock)
+        health = Health(store, views, self._watch, metrics)
         reference = Reference(config)
         self._tails = Tails(store, clock)
         self._tick_us = config.ledger.tick_us if needs_clock(config) else None
@@ -75,9 +87,12 @@ class Tidemark:
             Access(config),
             [
                 Route("POST", "/v1/events", ingest.post, ("ingest", "control")),
+                Route("GET", "/v1/usage", usage.list_usage, ("read",)),
+                Route("GET", "/v1/adjustments", adjustments.list_adjustments, ("read",)),
                 Route("GET", "/admin/events", admin.list_events, ("read",)),
                 Route("GET", "/admin/events/{tenantId}/{key}", admin.get_event, ("read",)),
                 Route("GET", "/admin/rejects", admin.list_rejects, ("read",)),
+                Route("GET", "/admin/pipeline-errors", errors.list_errors, ("read",)),
                 Route("POST", "/admin/clock/confirm", admin.confirm_clock, ("admin",)),
                 Route("GET", "/healthz", health.healthz),
                 Route("GET", "/readyz", health.readyz),
@@ -97,6 +112,8 @@ class Tidemark:
             self._metrics.saw_sequence((await self._store.head()).last_sequence)
         self._committer.start()
         self._background.append(asyncio.create_task(self._keep_metrics_current()))
+        if self._views.has_any:
+            self._background.append(asyncio.create_task(self._watch_pipeline()))
         if self._tick_us is not None:
             self._background.append(asyncio.create_task(run_ticker(self._store, self._tick_us)))
 
@@ -112,6 +129,7 @@ class Tidemark:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         await self._tails.close()
+        await self._watch.close()
         await self._committer.close()
 
     async def _keep_metrics_current(self) -> None:
@@ -119,7 +137,16 @@ class Tidemark:
             self._metrics.look_at_queue()
             await asyncio.sleep(METRICS_PERIOD_S)
 
-    async def close_tails(self) -> None:
+    async def _watch_pipeline(self) -> None:
+        while True:
+            # Whoever asks is told that a store is away; here it will be there again some time.
+            with contextlib.suppress(TidemarkError):
+                self._metrics.saw_pipeline(await self._watch.progress())
+            await asyncio.sleep(METRICS_PERIOD_S)
+
+    async def end_waiting(self) -> None:
+        """End what would go on for longer than a stop may take."""
+        self._watch.end_waiting()
         await self._tails.close()
 
 
@@ -150,7 +177,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await self._on_stop()
-        await self._tidemark.close_tails()
+        await self._tidemark.end_waiting()
         await self._give_last_answers(sockets or [])
         await super().shutdown(sockets)
 
@@ -190,7 +217,10 @@ async def serve(
         # Whatever fails from here on, the ledger is closed, and after everything that writes to it.
         store = await open_ledger(config, clock)
         opened.push_async_callback(store.close)
-        tidemark = Tidemark(config, store, clock)
+        views = OpenedViews(config)
+        opened.push_async_callback(views.close)
+        await views.try_open()
+        tidemark = Tidemark(config, store, views, clock)
         opened.push_async_callback(tidemark.stop)
         base_url = _base_url(listening[0])
         tasks: list[asyncio.Task[None]] = []

@@ -69,7 +69,10 @@ class ConfigError(TidemarkError):
 
 
 class RequestError(TidemarkError):
-    """A whole request is refused; `status` is the HTTP status."""
+    """A whole request is refused; `status` is the HTTP status.
+
+    `retry_after_s` is set where sending the same request again later helps.
+    """
 
     code = "bad_request"
 
@@ -81,9 +84,11 @@ class RequestError(TidemarkError):
         hint: str = "",
         field: str | None = None,
         code: str | None = None,
+        retry_after_s: int | None = None,
     ) -> None:
         super().__init__(message, hint=hint, field=field, code=code)
         self.status = status
+        self.retry_after_s = retry_after_s
 
 
 class AccessDenied(RequestError):

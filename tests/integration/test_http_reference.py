@@ -17,10 +17,13 @@ import tidemark
 from tests.integration.http_client import Api
 from tidemark.config.load import load_config
 from tidemark.ingress.endpoint import ErrorBody, IngestAnswer, PlacedResult, RefusedResult
+from tidemark.ops.adjustments import AdjustmentEntry
 from tidemark.ops.event_json import EventView, RejectView
 from tidemark.ops.health import Part
 from tidemark.ops.openapi import openapi_document
 from tidemark.ops.openapi.codes import REQUEST_CODES
+from tidemark.ops.pipeline_errors import PipelineErrorEntry
+from tidemark.ops.usage import UsageEntry
 
 SOURCE: Final = Path(tidemark.__file__).parent
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "http-api.md"
@@ -33,6 +36,8 @@ ANSWERED: Final = {
     "QueueFull",
     "ClockLeap",
     "StorageRefused",
+    "ViewsUnavailable",
+    "DefinitionChanged",
     "_MethodNotAllowed",
 }
 SAMPLE: Final = load_config(SOURCE / "config" / "sample.yaml", {})
@@ -136,6 +141,9 @@ def test_the_schemas_of_answers_have_the_fields_that_answers_have() -> None:
         (schemas["Error"], ErrorBody),
         (schemas["StoredEvent"], EventView),
         (schemas["Reject"], RejectView),
+        (schemas["UsageEntry"], UsageEntry),
+        (schemas["AdjustmentEntry"], AdjustmentEntry),
+        (schemas["PipelineErrorEntry"], PipelineErrorEntry),
         (part, Part),
     ):
         fields = msgspec.structs.fields(struct)

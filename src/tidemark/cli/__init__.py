@@ -3,6 +3,7 @@
 program       the list of commands, and how each of them ends
 outcome       exit codes, and errors as people and programs read them
 output        text for people, JSON for programs
+answers       what a server says when it does not do as asked
 options       options that commands share: which configuration, which server
 
 configuring   init, check
@@ -11,6 +12,7 @@ serving       up, serve
 sending       send: with sent_lines, resume, refusals and progress
 importing     import
 tailing       tail
+usage         usage, adjustments, errors: with listing
 ledger        migrate, confirm-clock
 """
 

@@ -32,7 +32,15 @@ EXIT_CODES = {
 USAGE = "usage"
 # Errors that only another command line or configuration can mend.
 _UNUSABLE_CODES = frozenset(
-    {USAGE, "config_invalid", "event_file_unreadable", "invalid_setting", "salt_mismatch"}
+    {
+        USAGE,
+        "config_invalid",
+        "event_file_unreadable",
+        "invalid_parameter",
+        "invalid_setting",
+        "salt_mismatch",
+        "unknown_meter",
+    }
 )
 
 

@@ -13,6 +13,7 @@ import msgspec
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 from websockets.sync.client import ClientConnection, connect
 
+from tidemark.cli.answers import not_ours, refusal, unreachable
 from tidemark.cli.options import Server, json_option, server, server_options
 from tidemark.cli.outcome import ExitCode, usage_error
 from tidemark.cli.output import has_colour, one_line, put, write_note
@@ -59,20 +60,8 @@ class TailedEvent(msgspec.Struct, rename="camel"):
     data: msgspec.Raw = _NOTHING
 
 
-class _ErrorBody(msgspec.Struct):
-    code: str
-    message: str
-    hint: str = ""
-    field: str | None = None
-
-
-class _Refusal(msgspec.Struct):
-    error: _ErrorBody
-
-
 _decode_message = msgspec.json.Decoder(_Message).decode
 _decode_event = msgspec.json.Decoder(TailedEvent).decode
-_decode_refusal = msgspec.json.Decoder(_Refusal).decode
 
 
 @click.command
@@ -157,8 +146,9 @@ class _Tail:
                         return
                 reason = "the server closed it"
             except InvalidStatus as refused:
-                error = _refusal(refused)
-                if not was_connected or refused.response.status_code not in _PASSING_STATUSES:
+                response = refused.response
+                error = refusal(response.status_code, bytes(response.body or b""), "tail")
+                if not was_connected or response.status_code not in _PASSING_STATUSES:
                     raise error from None
                 reason = error.message
             except ConnectionClosed as closed:
@@ -167,9 +157,9 @@ class _Tail:
                 reason = str(closed)
             except (InvalidHandshake, OSError, EOFError) as failed:
                 if not was_connected and isinstance(failed, InvalidHandshake):
-                    raise _not_ours(f"no tail at {self._server.url}: {failed}") from failed
+                    raise not_ours(f"no tail at {self._server.url}: {failed}") from failed
                 if not was_connected:
-                    raise _unreachable(self._server.url, failed) from failed
+                    raise unreachable(self._server.url, failed) from failed
                 reason = str(failed)
             write_note(f"the connection is lost ({reason}); trying again")
             time.sleep(delay_s)
@@ -203,7 +193,7 @@ class _Tail:
                 message = _decode_message(content)
                 event = _decode_event(message.event) if message.type == "event" else None
             except msgspec.MsgspecError as error:
-                raise _not_ours(f"a message that cannot be read: {error}") from None
+                raise not_ours(f"a message that cannot be read: {error}") from None
             if event is not None:
                 if not self._show(event, bytes(message.event)):
                     return True
@@ -241,23 +231,6 @@ def event_text(event: TailedEvent, *, has_colour: bool) -> str:
     return f"{sequence}  {received_at}  {place}  {text}"
 
 
-def _refusal(refused: InvalidStatus) -> TidemarkError:
-    status, body = refused.response.status_code, refused.response.body
-    try:
-        found = _decode_refusal(body or b"").error
-    except msgspec.MsgspecError:
-        return _not_ours(f"HTTP {status} and no tail")
-    return ClientError(found.message, hint=found.hint, field=found.field, code=found.code)
-
-
-def _not_ours(what: str) -> ClientError:
-    return ClientError(
-        what,
-        hint="The answer is not one of Tidemark's. Check the URL and any proxy before it.",
-        code="unexpected_answer",
-    )
-
-
 def _final_error(closed: ConnectionClosed) -> TidemarkError | None:
     """The error of a close that another attempt would meet again."""
     frame = closed.rcvd
@@ -266,11 +239,3 @@ def _final_error(closed: ConnectionClosed) -> TidemarkError | None:
         return None
     code, _, message = frame.reason.partition(": ")
     return ClientError(message or f"the server closed with {frame.code}", code=code or "closed")
-
-
-def _unreachable(url: str, failed: Exception) -> ClientError:
-    return ClientError(
-        f"the server at {url} cannot be reached: {failed}",
-        hint="Is it running? `tidemark up` starts one; --url or $TIDEMARK_URL names another.",
-        code="unreachable",
-    )

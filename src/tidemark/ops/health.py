@@ -7,10 +7,11 @@ import logging
 
 import msgspec
 
-from tidemark.clock import Clock
 from tidemark.errors import TidemarkError
 from tidemark.ledger.port import LedgerStore
+from tidemark.ops.frontier import FrontierWatch
 from tidemark.ops.metrics import Metrics
+from tidemark.ops.opened_views import OpenedViews
 from tidemark.timestamps import format_timestamp
 from tidemark.web.messages import Request, Response, json_response
 
@@ -29,15 +30,20 @@ class Part(msgspec.Struct, rename="camel", omit_defaults=True):
     reason: str = ""
     last_sequence: str | None = None
     received_at: str | None = None
+    lag_events: str | None = None
+    lag_seconds: float | None = None
 
 
 class Health:
     """Answers `/healthz` (alive) and `/readyz` (can take events; 503 if not)."""
 
-    def __init__(self, store: LedgerStore, metrics: Metrics, clock: Clock) -> None:
+    def __init__(
+        self, store: LedgerStore, views: OpenedViews, watch: FrontierWatch, metrics: Metrics
+    ) -> None:
         self._store = store
+        self._views = views
+        self._watch = watch
         self._metrics = metrics
-        self._clock = clock
 
     async def healthz(self, request: Request) -> Response:
         return json_response({"status": "ok"})
@@ -48,6 +54,7 @@ class Health:
             "ledger": await self._ledger(),
             "clock": await self._clock_part(),
             "sequence": Part(sequence_state, sequence_reason),
+            "pipeline": await self._pipeline(),
         }
         states = {part.state for part in parts.values()}
         worst = next(state for state in _WORST_FIRST if state in states)
@@ -78,6 +85,32 @@ class Health:
         except TimeoutError:
             return Part("unavailable", _NO_ANSWER)
         return Part("ready")
+
+    async def _pipeline(self) -> Part:
+        """How far the views are. Events can be taken without them, so they are never the reason
+        for a 503."""
+        if not self._views.has_any:
+            return Part("disabled", "there are no meters and no views")
+        try:
+            async with asyncio.timeout(LEDGER_TIMEOUT_S):
+                progress = await self._watch.progress()
+        except TidemarkError as error:
+            return Part("degraded", error.message)
+        except TimeoutError:
+            return Part("degraded", _NO_ANSWER)
+        self._metrics.saw_pipeline(progress)
+        frontier = progress.frontier
+        state, reason = "ready", ""
+        if frontier is not None and frontier.ledger_id != self._store.ledger_id:
+            state, reason = "degraded", "the views were made from another ledger"
+        return Part(
+            state,
+            reason,
+            str(progress.sequence),
+            None if frontier is None else format_timestamp(frontier.received_at),
+            str(progress.lag_events),
+            round(progress.lag_seconds, 3),
+        )
 
 
 def _for_strangers(name: str, part: Part) -> Part:

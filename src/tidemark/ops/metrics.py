@@ -18,6 +18,7 @@ from prometheus_client import (
 
 from tidemark.errors import TidemarkError
 from tidemark.ingress.drafts import Outcome
+from tidemark.ops.frontier import Progress
 from tidemark.web.messages import Request, Response
 
 # When a counter was made says nothing that the start of the process does not.
@@ -75,10 +76,26 @@ class Metrics:
             registry=self.registry,
             multiprocess_mode="livesum",
         )
+        self._frontier_sequence = self._gauge(
+            "frontier_sequence", "The highest ingress_sequence that is in the views."
+        )
+        self._lag_events = self._gauge("lag_events", "Events that are not in the views yet.")
+        self._lag_seconds = self._gauge(
+            "lag_seconds", "Seconds that the oldest commit which is not in the views has waited."
+        )
         self._read_queue_depth: Callable[[], int] = lambda: 0
 
     def _counter(self, name: str, text: str) -> Counter:
         return Counter(f"tidemark_ingest_{name}", text, registry=self.registry)
+
+    def _gauge(self, name: str, text: str) -> Gauge:
+        """Of the pipeline. Every worker looks at the same views: who looked last is right."""
+        return Gauge(
+            f"tidemark_pipeline_{name}",
+            text,
+            registry=self.registry,
+            multiprocess_mode="livemostrecent",
+        )
 
     def watch_queue(self, depth: Callable[[], int]) -> None:
         self._read_queue_depth = depth
@@ -111,6 +128,11 @@ class Metrics:
 
     def saw_sequence(self, last_sequence: int) -> None:
         self._last_sequence.set(last_sequence)
+
+    def saw_pipeline(self, progress: Progress) -> None:
+        self._frontier_sequence.set(progress.sequence)
+        self._lag_events.set(progress.lag_events)
+        self._lag_seconds.set(progress.lag_seconds)
 
     async def get(self, request: Request) -> Response:
         self.look_at_queue()

@@ -1,11 +1,11 @@
-"""Query parameters of the admin API, read strictly, and the cursors it gives out."""
+"""Query parameters of what can be listed, read strictly, and the cursors that are given out."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import re
-from typing import Final
+from typing import Annotated, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -32,16 +32,24 @@ MAX_SEQUENCE = 2**63 - 1
 
 SEQUENCE_PATTERN: Final = "^[0-9]{1,19}$"
 CURSOR_PATTERN: Final = "^[A-Za-z0-9_-]{1,512}$"
+# One that holds the key of a row, which may have 1,024 bytes.
+LONG_CURSOR_PATTERN: Final = "^[A-Za-z0-9_-]{1,4096}$"
+# What says how to answer, and not which entries are asked for.
+_NO_FILTERS: Final = frozenset({"cursor", "limit", "format", "minSequence", "timeoutMs"})
 
 _SEQUENCE = re.compile(SEQUENCE_PATTERN.strip("^$")).fullmatch
-_CURSOR = re.compile(CURSOR_PATTERN.strip("^$")).fullmatch
+
+P = TypeVar("P")
+# What a position may hold: anybody can make up a cursor, so what no store could look for is none.
+PlaceNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQUENCE)]
+PlaceText: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[^\x00]*\Z")]
 
 
 class Cursor(msgspec.Struct, rename={"version": "v", "position": "p", "query": "q"}):
     """Where a listing goes on; it belongs to the query that it was given for."""
 
     version: int
-    position: int
+    position: msgspec.Raw
     query: str
 
 
@@ -98,12 +106,22 @@ def invalid(name: str, what: str, hint: str) -> RequestError:
     return RequestError(f"{name} {what}", code="invalid_parameter", field=name, hint=hint)
 
 
-def encode_cursor(position: int, query: dict[str, str]) -> str:
-    cursor = Cursor(CURSOR_VERSION, position, _fingerprint(query))
+def encode_cursor(position: object, query: dict[str, str]) -> str:
+    cursor = Cursor(CURSOR_VERSION, msgspec.Raw(msgspec.json.encode(position)), _fingerprint(query))
     return base64.urlsafe_b64encode(msgspec.json.encode(cursor)).rstrip(b"=").decode()
 
 
 def decode_cursor(query: dict[str, str]) -> int | None:
+    """The number that a cursor stands for."""
+    position = decode_position(query, int, CURSOR_PATTERN)
+    if position is not None and not 0 <= position <= MAX_SEQUENCE:
+        raise unknown_cursor("is not one of ours", "Send a nextCursor as it came.")
+    return position
+
+
+def decode_position(
+    query: dict[str, str], kind: type[P], pattern: str = LONG_CURSOR_PATTERN
+) -> P | None:
     """The position a cursor stands for.
 
     What cannot be a cursor is an invalid parameter. What could be one but was never given out for
@@ -112,29 +130,32 @@ def decode_cursor(query: dict[str, str]) -> int | None:
     text = query.get("cursor")
     if text is None:
         return None
-    if _CURSOR(text) is None:
+    if re.fullmatch(pattern.strip("^$"), text) is None:
         raise invalid("cursor", "cannot be read", "Send a nextCursor exactly as it came.")
     try:
         raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         cursor = msgspec.json.decode(raw, type=Cursor)
     except (ValueError, msgspec.MsgspecError):
-        raise _unknown_cursor("is not one of ours", "Send a nextCursor as it came.") from None
-    if cursor.version != CURSOR_VERSION or not 0 <= cursor.position <= MAX_SEQUENCE:
-        raise _unknown_cursor("is of another version", "Start again without a cursor.")
+        raise unknown_cursor("is not one of ours", "Send a nextCursor as it came.") from None
+    if cursor.version != CURSOR_VERSION:
+        raise unknown_cursor("is of another version", "Start again without a cursor.")
     if cursor.query != _fingerprint(query):
-        raise _unknown_cursor(
+        raise unknown_cursor(
             "was given for other filters",
             "Send the same filters with it, or start again without a cursor.",
         )
-    return cursor.position
+    try:
+        return msgspec.json.decode(cursor.position, type=kind)
+    except msgspec.MsgspecError:
+        raise unknown_cursor("is not one of ours", "Send a nextCursor as it came.") from None
 
 
-def _unknown_cursor(what: str, hint: str) -> RequestError:
+def unknown_cursor(what: str, hint: str) -> RequestError:
     return RequestError(
         f"the cursor {what}", status=404, code="unknown_cursor", field="cursor", hint=hint
     )
 
 
 def _fingerprint(query: dict[str, str]) -> str:
-    asked = sorted((n, v) for n, v in query.items() if n not in ("cursor", "limit"))
+    asked = sorted((n, v) for n, v in query.items() if n not in _NO_FILTERS)
     return hashlib.sha256(msgspec.json.encode(asked)).hexdigest()[:16]

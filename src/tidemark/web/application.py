@@ -228,6 +228,8 @@ def error_response(error: TidemarkError, request_id: str) -> Response:
         headers.append((b"retry-after", b"1"))
     elif isinstance(error, ClockLeap):
         headers.append((b"retry-after", b"30"))
+    elif isinstance(error, RequestError) and error.retry_after_s is not None:
+        headers.append((b"retry-after", b"%d" % error.retry_after_s))
     elif isinstance(error, _MethodNotAllowed):
         headers.append((b"allow", error.allow))
     elif status_of(error) == 401:

@@ -4,7 +4,9 @@ codes        how a request can be refused
 values       single values: keys, times, numbers, the fields of a stream
 events       what can be sent
 answers      what is answered
+describing   the parts of which operations are described
 operations   what can be called
+derived      … to read what the pipeline has made
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Any
 from tidemark.config import Config
 from tidemark.ops.openapi.answers import answer_schemas
 from tidemark.ops.openapi.codes import REQUEST_CODES
+from tidemark.ops.openapi.derived import DerivedOperations, derived_schemas
 from tidemark.ops.openapi.events import event_schemas
 from tidemark.ops.openapi.operations import Operations, security_schemes
 
@@ -34,7 +37,8 @@ where one is at fault."""
 def openapi_document(config: Config) -> dict[str, Any]:
     """The whole document, ready for JSON."""
     operations = Operations(config)
-    components: dict[str, Any] = {"schemas": {**event_schemas(config), **answer_schemas()}}
+    schemas = {**event_schemas(config), **answer_schemas(), **derived_schemas()}
+    components: dict[str, Any] = {"schemas": schemas}
     if config.auth.keys:
         components["securitySchemes"] = security_schemes()
     return {
@@ -49,11 +53,12 @@ def openapi_document(config: Config) -> dict[str, Any]:
         "servers": [{"url": "/", "description": "This server"}],
         "tags": [
             {"name": "Events", "description": "Sending."},
+            {"name": "Usage", "description": "What was counted."},
             {"name": "Admin", "description": "Looking at what was sent, and operating."},
             {"name": "Health", "description": "For monitors and orchestrators."},
             {"name": "About", "description": "This description."},
         ],
-        "paths": operations.paths(),
+        "paths": {**operations.paths(), **DerivedOperations(config).paths()},
         "components": components,
         "x-websockets": operations.websockets(),
         "x-request-codes": {code: it._asdict() for code, it in REQUEST_CODES.items()},

@@ -15,7 +15,7 @@ _REQUEST_ID = described(_TEXT, "Names the request in the log and among the rejec
 _KEY = described(_TEXT, "The key by which the event is known; its own, or the derived one.")
 _SEQUENCE = described(SHOWN_SEQUENCE, "Its place in the order of all events.")
 _RECEIVED = described(SHOWN_TIME, "When its commit was made, the time of everything derived.")
-_CURSOR = {
+CURSOR = {
     "type": ["string", "null"],
     "description": "The `cursor` of the next page, together with the same filters; null at the "
     "end. A page may be short, even empty, before the end: the work for one page is bounded.",
@@ -68,7 +68,7 @@ def answer_schemas() -> dict[str, Schema]:
         ),
     }
     schemas = {
-        f"Result.{status}": _object(
+        f"Result.{status}": object_schema(
             text, {"status": {"const": status}, **properties}, ["status", *required]
         )
         for status, (text, properties, required) in results.items()
@@ -82,7 +82,7 @@ def answer_schemas() -> dict[str, Schema]:
                 "mapping": {s: f"#/components/schemas/Result.{s}" for s in results},
             },
         },
-        "IngestAnswer": _object(
+        "IngestAnswer": object_schema(
             "`results` has one entry for each event, in the order of the request.",
             {
                 "accepted": described(_COUNT, "How many were stored."),
@@ -93,7 +93,7 @@ def answer_schemas() -> dict[str, Schema]:
                 "results": {"type": "array", "items": reference("Result")},
             },
         ),
-        "Error": _object(
+        "Error": object_schema(
             "The one shape of an error.",
             {
                 "code": described(_TEXT, "What programs test for; it does not change."),
@@ -103,23 +103,23 @@ def answer_schemas() -> dict[str, Schema]:
             },
             ["code", "message", "hint"],
         ),
-        "ErrorAnswer": _object(
+        "ErrorAnswer": object_schema(
             "A request that was refused as a whole.",
             {"error": error, "requestId": _REQUEST_ID},
         ),
         "StoredEvent": _stored_event(),
-        "EventPage": _object(
+        "EventPage": object_schema(
             "Events in the order in which they were committed.",
-            {"events": {"type": "array", "items": reference("StoredEvent")}, "nextCursor": _CURSOR},
+            {"events": {"type": "array", "items": reference("StoredEvent")}, "nextCursor": CURSOR},
         ),
         "Reject": _reject(),
-        "RejectPage": _object(
+        "RejectPage": object_schema(
             "Refused events, the newest first.",
-            {"rejects": {"type": "array", "items": reference("Reject")}, "nextCursor": _CURSOR},
+            {"rejects": {"type": "array", "items": reference("Reject")}, "nextCursor": CURSOR},
         ),
-        "Health": _object("The process is alive.", {"status": {"const": "ok"}}),
+        "Health": object_schema("The process is alive.", {"status": {"const": "ok"}}),
         "Readiness": _readiness(),
-        "ClockConfirmed": _object("Ingest goes on.", {"status": {"const": "confirmed"}}),
+        "ClockConfirmed": object_schema("Ingest goes on.", {"status": {"const": "confirmed"}}),
     }
 
 
@@ -142,7 +142,7 @@ def _headers_of(status: int) -> Schema:
     if status == 429:
         text = "Seconds to wait before the same request is sent again."
         return {"Retry-After": {"description": text, "required": True, "schema": seconds}}
-    if status == 503:
+    if status in (503, 504):
         text = "Seconds to wait, where trying again helps."
         return {"Retry-After": {"description": text, "schema": seconds}}
     if status == 401:
@@ -150,7 +150,7 @@ def _headers_of(status: int) -> Schema:
     return {}
 
 
-def _object(text: str, properties: Schema, required: list[str] | None = None) -> Schema:
+def object_schema(text: str, properties: Schema, required: list[str] | None = None) -> Schema:
     return {
         "type": "object",
         "description": text,
@@ -194,7 +194,7 @@ def _stored_event() -> Schema:
             SHOWN_SEQUENCE, "Its number across ledgers, where there is a sequence database."
         ),
     }
-    schema = _object(
+    schema = object_schema(
         "One event of the ledger. What an event does not have is left out.",
         always | sometimes,
         list(always),
@@ -232,24 +232,35 @@ def _reject() -> Schema:
         "idempotencyKey": _TEXT,
         "originalSequence": described(SHOWN_SEQUENCE, "Of a conflict: the event stored before."),
     }
-    return _object("One refused event and why.", always | sometimes, list(always))
+    return object_schema("One refused event and why.", always | sometimes, list(always))
 
 
 def _readiness() -> Schema:
-    part = _object(
+    part = object_schema(
         "One part and, unless it is ready, why.",
         {
             "state": {"enum": list(_STATES)},
             "reason": _TEXT,
-            "lastSequence": described(SHOWN_SEQUENCE, "The highest sequence in the ledger."),
-            "receivedAt": described(SHOWN_TIME, "The time of the last commit."),
+            "lastSequence": described(
+                SHOWN_SEQUENCE,
+                "The highest sequence in the ledger; for the pipeline, in the views.",
+            ),
+            "receivedAt": described(SHOWN_TIME, "The time of that commit."),
+            "lagEvents": described(SHOWN_SEQUENCE, "Events that are not in the views yet."),
+            "lagSeconds": {
+                "type": "number",
+                "minimum": 0,
+                "description": "How long the oldest commit that is not in the views has waited.",
+            },
         },
         ["state"],
     )
-    return _object(
+    return object_schema(
         "The worst state of all parts, and each of them.",
         {
             "status": {"enum": list(_STATES)},
-            "parts": _object("", {"ledger": part, "clock": part, "sequence": part}),
+            "parts": object_schema(
+                "", dict.fromkeys(("ledger", "clock", "sequence", "pipeline"), part)
+            ),
         },
     )

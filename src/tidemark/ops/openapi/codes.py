@@ -32,6 +32,8 @@ REQUEST_CODES: Final[dict[str, RequestCode]] = {
     "foreign_origin": RequestCode(
         403, "The request comes from a web page of another origin, which is not allowed."
     ),
+    "unknown_meter": RequestCode(404, "No meter of this name is configured."),
+    "unknown_sequence": RequestCode(404, "No event of this ledger has the sequence yet."),
     "not_found": RequestCode(404, "There is nothing at this path, or no such event."),
     "unknown_cursor": RequestCode(404, "The cursor was not given out for this query."),
     "method_not_allowed": RequestCode(405, "Another method is needed; `Allow` says which."),
@@ -55,9 +57,18 @@ REQUEST_CODES: Final[dict[str, RequestCode]] = {
     "clock_leap": RequestCode(
         503, "The clock leapt forward, and an operator has to say that it is right."
     ),
+    "views_unavailable": RequestCode(
+        503, "The database of the views did not answer. The same request may be sent."
+    ),
+    "definition_changed": RequestCode(
+        503, "A meter is configured otherwise than it was counted, and was not rebuilt."
+    ),
     "storage_refused": RequestCode(503, "The database refuses this very content."),
     "too_many_connections": RequestCode(
         503, "As many connections as one process serves are open. Try again later."
+    ),
+    "not_yet_folded": RequestCode(
+        504, "The pipeline has not come to `minSequence` in time. The same request may be sent."
     ),
 }
 

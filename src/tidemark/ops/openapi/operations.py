@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-from tidemark.config.model import SCOPES, Config, Scope
+from tidemark.config.model import SCOPES
 from tidemark.ingress.media import BodyForm
-from tidemark.ops.admin import DEFAULT_PAGE, LARGEST_PAGE
-from tidemark.ops.openapi.answers import EXAMPLE_RESULTS, refusals
+from tidemark.ops.openapi.answers import EXAMPLE_RESULTS
+from tidemark.ops.openapi.describing import (
+    QUERY_CODES,
+    READ_CODES,
+    TEXT,
+    Describing,
+    json_content,
+    paging,
+)
 from tidemark.ops.openapi.events import (
     EXAMPLE_KEY,
     EXAMPLE_TENANT,
@@ -19,11 +25,9 @@ from tidemark.ops.openapi.events import (
     example_usage,
     reference,
 )
-from tidemark.ops.openapi.values import EXAMPLE_TIME, TIMESTAMP_PATTERN, WITHOUT_NUL, Schema
-from tidemark.ops.parameters import CURSOR_PATTERN, EVENT_PARAMETERS, SEQUENCE_PATTERN
+from tidemark.ops.openapi.values import Schema
+from tidemark.ops.parameters import EVENT_PARAMETERS
 
-QUERY_CODES: Final = ("invalid_query", "unknown_parameter", "repeated_parameter")
-READ_CODES: Final = (*QUERY_CODES, "invalid_parameter", "ledger_unavailable", "storage_refused")
 INGEST_CODES: Final = (
     *QUERY_CODES,
     "malformed_json",
@@ -42,37 +46,9 @@ INGEST_CODES: Final = (
     "clock_leap",
 )
 
-_WHAT_A_PARAMETER_ASKS: Final = {
-    "tenantId": "Events of this tenant.",
-    "stream": "Events of this stream.",
-    "causalityKey": "All events of one run, across streams.",
-    "metric": "Usage of this metric.",
-    "customerRef": "Usage by this customer.",
-    "sequenceFrom": "From this `ingressSequence` on.",
-    "sequenceTo": "Up to, but without, this `ingressSequence`.",
-    "receivedFrom": "Received at this time or later.",
-    "receivedTo": "Received before this time.",
-    "occurredFrom": "Happened at this time or later.",
-    "occurredTo": "Happened before this time.",
-    "code": "Refused with this code.",
-    "idempotencyKey": "With this key.",
-    "after": "Begin after this `ingressSequence`; left out, with what comes from now on.",
-}
-_PARAMETER_EXAMPLES: Final = {
-    "tenantId": EXAMPLE_TENANT,
-    "stream": "usage",
-    "sequenceFrom": "1",
-    "receivedFrom": EXAMPLE_TIME,
-    "occurredFrom": EXAMPLE_TIME,
-}
 
-
-class Operations:
+class Operations(Describing):
     """Describes the operations of a server with this configuration."""
-
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._has_keys = bool(config.auth.keys)
 
     def paths(self) -> dict[str, Schema]:
         """Every path with its operations."""
@@ -104,13 +80,13 @@ class Operations:
                 "while the ledger is away, a tail waits. A handshake that is refused is answered "
                 "with the one error shape.",
                 "x-scopes": ["read"],
-                "parameters": self._query(*EVENT_PARAMETERS, "after"),
+                "parameters": self.query(*EVENT_PARAMETERS, "after"),
             }
         }  # fmt: skip
 
     def _post_events(self) -> Schema:
         http = self._config.http
-        return self._operation(
+        return self.operation(
             "sendEvents",
             "Events",
             "Send events",
@@ -124,7 +100,7 @@ class Operations:
             f"At most {http.max_events} events and {http.max_body_bytes} bytes a request.",
             {
                 "description": "One result for each event.",
-                "content": _json("IngestAnswer", example=EXAMPLE_RESULTS),
+                "content": json_content("IngestAnswer", example=EXAMPLE_RESULTS),
             },
             INGEST_CODES,
             scopes=("ingest", "control"),
@@ -165,26 +141,26 @@ class Operations:
         return {form.value: content for form, content in contents.items()}
 
     def _list_events(self) -> Schema:
-        return self._operation(
+        return self.operation(
             "listEvents",
             "Admin",
             "List events",
             "Events in the order in which they were committed, filtered. Ranges include their "
             "start and exclude their end. With a key that is for some tenants, only theirs.",
-            {"description": "A page of events.", "content": _json("EventPage")},
+            {"description": "A page of events.", "content": json_content("EventPage")},
             (*READ_CODES, "unknown_cursor"),
             scopes=("read",),
-            parameters=[*self._query(*EVENT_PARAMETERS), *_paging()],
+            parameters=[*self.query(*EVENT_PARAMETERS), *paging()],
         )
 
     def _get_event(self) -> Schema:
-        return self._operation(
+        return self.operation(
             "getEvent",
             "Admin",
             "Find one event by its key",
             "The event that a tenant's `idempotencyKey` stands for, as it was answered by "
             "`POST /v1/events`. In the path both are percent-encoded.",
-            {"description": "The event.", "content": _json("StoredEvent")},
+            {"description": "The event.", "content": json_content("StoredEvent")},
             ("not_found", "invalid_path", "ledger_unavailable", "storage_refused", *QUERY_CODES),
             scopes=("read",),
             parameters=[
@@ -194,64 +170,65 @@ class Operations:
         )
 
     def _list_rejects(self) -> Schema:
-        return self._operation(
+        return self.operation(
             "listRejects",
             "Admin",
             "List refused events",
             "Why was this not stored? The last "
             f"{self._config.ingest.reject_log_size} rejects and conflicts, the newest first.",
-            {"description": "A page of refused events.", "content": _json("RejectPage")},
+            {"description": "A page of refused events.", "content": json_content("RejectPage")},
             (*READ_CODES, "unknown_cursor"),
             scopes=("read",),
-            parameters=[*self._query("tenantId", "code", "idempotencyKey"), *_paging()],
+            parameters=[*self.query("tenantId", "code", "idempotencyKey"), *paging()],
         )
 
     def _confirm_clock(self) -> Schema:
-        return self._operation(
+        return self.operation(
             "confirmClock",
             "Admin",
             "Confirm that the clock is right",
             "After a leap of the clock ingest is held, because order can never be taken back. "
             "This says that the time is right as it is now. Otherwise it changes nothing.",
-            {"description": "Confirmed.", "content": _json("ClockConfirmed")},
+            {"description": "Confirmed.", "content": json_content("ClockConfirmed")},
             ("ledger_unavailable", "storage_refused", *QUERY_CODES),
             scopes=("admin",),
         )
 
     def _healthz(self) -> Schema:
-        return self._operation(
+        return self.operation(
             "isAlive",
             "Health",
             "Is the process alive?",
             "Says nothing about the ledger.",
-            {"description": "Yes.", "content": _json("Health")},
+            {"description": "Yes.", "content": json_content("Health")},
         )
 
     def _readyz(self) -> Schema:
-        operation = self._operation(
+        operation = self.operation(
             "isReady",
             "Health",
             "Can events be taken?",
-            "Looks at the ledger, the clock and the sequence database, if there is one.",
-            {"description": "Yes, perhaps degraded.", "content": _json("Readiness")},
+            "Looks at the ledger, the clock, the sequence database, if there is one, and at how "
+            "far the pipeline is, without which events can be taken all the same.",
+            {"description": "Yes, perhaps degraded.", "content": json_content("Readiness")},
         )
         operation["responses"]["503"] = {
             "description": "No: a part is unavailable, and its `reason` says why.",
-            "content": _json("Readiness"),
+            "content": json_content("Readiness"),
         }
         return operation
 
     def _metrics(self) -> Schema:
-        return self._operation(
+        return self.operation(
             "getMetrics",
             "Health",
             "Metrics",
             "In the text format of Prometheus.",
-            {"description": "All metrics.", "content": {"text/plain": {"schema": _TEXT}}},
+            {"description": "All metrics.", "content": {"text/plain": {"schema": TEXT}}},
         )
 
     def _openapi(self) -> Schema:
-        return self._operation(
+        return self.operation(
             "getOpenapi",
             "About",
             "This description",
@@ -263,78 +240,23 @@ class Operations:
         )
 
     def _docs(self) -> Schema:
-        return self._operation(
+        return self.operation(
             "getDocs",
             "About",
             "This description, for people",
             "One page that needs nothing from elsewhere.",
-            {"description": "The page.", "content": {"text/html": {"schema": _TEXT}}},
+            {"description": "The page.", "content": {"text/html": {"schema": TEXT}}},
         )
 
     def _root(self) -> Schema:
-        return self._operation(
+        return self.operation(
             "getRoot",
             "About",
             "To the description",
             "",
-            {"description": "To `/docs`.", "headers": {"Location": {"schema": _TEXT}}},
+            {"description": "To `/docs`.", "headers": {"Location": {"schema": TEXT}}},
             status=307,
         )
-
-    def _operation(
-        self,
-        operation_id: str,
-        tag: str,
-        summary: str,
-        description: str,
-        success: Schema,
-        codes: Sequence[str] = (),
-        *,
-        status: int = 200,
-        scopes: Sequence[Scope] = (),
-        **more: Any,
-    ) -> Schema:
-        can_happen = [*codes, "foreign_origin", "internal_error"]
-        if not self._has_keys:
-            can_happen.append("foreign_host")
-        elif scopes:
-            can_happen += ["unauthorized", "forbidden"]
-            needed = " or ".join(f"`{scope}`" for scope in scopes)
-            description += f"\n\nNeeds a key with the scope {needed}."
-        operation: Schema = {
-            "operationId": operation_id,
-            "tags": [tag],
-            "summary": summary,
-            "description": description.strip(),
-            **more,
-            "responses": {str(status): success, **refusals(can_happen)},
-        }
-        if self._has_keys:
-            operation["security"] = [{"key": []}] if scopes else []
-        return operation
-
-    def _query(self, *names: str) -> list[Schema]:
-        return [self._query_parameter(name) for name in names]
-
-    def _query_parameter(self, name: str) -> Schema:
-        if name.startswith("sequence") or name == "after":
-            schema: Schema = {"type": "string", "pattern": SEQUENCE_PATTERN}
-        elif name.endswith(("From", "To")):
-            schema = {"type": "string", "pattern": TIMESTAMP_PATTERN}
-        else:
-            schema = {"type": "string", "pattern": WITHOUT_NUL}
-        parameter = {
-            "name": name,
-            "in": "query",
-            "description": _WHAT_A_PARAMETER_ASKS[name],
-            "schema": schema,
-        }
-        if name in _PARAMETER_EXAMPLES:
-            parameter["example"] = _PARAMETER_EXAMPLES[name]
-        return parameter
-
-
-_TEXT: Final[Schema] = {"type": "string"}
 
 
 def security_schemes() -> Schema:
@@ -347,13 +269,6 @@ def security_schemes() -> Schema:
             "description": f"An API key of `auth.keys`. It has scopes and tenants. {scopes}",
         }
     }
-
-
-def _json(name: str, *, example: object = None) -> Schema:
-    content: Schema = {"schema": reference(name)}
-    if example is not None:
-        content["example"] = example
-    return {"application/json": content}
 
 
 def _example(summary: str, value: object) -> Schema:
@@ -369,25 +284,3 @@ def _path_parameter(name: str, text: str, example: str) -> Schema:
         "schema": {"type": "string", "minLength": 1, "pattern": "^[^\\u0000]+$"},
         "example": example,
     }
-
-
-def _paging() -> list[Schema]:
-    return [
-        {
-            "name": "limit",
-            "in": "query",
-            "description": "The most entries on one page.",
-            "schema": {
-                "type": "integer",
-                "minimum": 1,
-                "maximum": LARGEST_PAGE,
-                "default": DEFAULT_PAGE,
-            },
-        },
-        {
-            "name": "cursor",
-            "in": "query",
-            "description": "The `nextCursor` of the page before, with the same filters.",
-            "schema": {"type": "string", "pattern": CURSOR_PATTERN},
-        },
-    ]
