@@ -19,8 +19,11 @@ POINTS = (
     "import.before_commit",
     "import.after_commit",
     "migrate.before_commit",
+    "pipeline.batch_begun",
+    "pipeline.batch_folded",
     "views.before_commit",
     "views.after_commit",
+    "pipeline.batch_committed",
 )
 
 

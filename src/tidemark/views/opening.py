@@ -38,6 +38,13 @@ async def open_views(config: Config, url: str | None = None) -> ViewsStore:
     return await sqlite.SqliteViews.open(place)
 
 
+async def views_at(place: Path | str) -> ViewsStore:
+    """Open views that were opened before, as each process that Spark runs does."""
+    if isinstance(place, str):
+        return await postgres.PostgresViews.connect(place)
+    return sqlite.SqliteViews(place)
+
+
 async def migrate_views(
     config: Config, url: str | None = None, *, dry_run: bool
 ) -> list[Migration]:

@@ -92,6 +92,12 @@ class PostgresViews(ViewsHistory):
         """Connect and bring the schema up to date; another `schema` holds other views."""
         with _translated():
             await migrate(url, schema=schema)
+        return await cls.connect(url, schema=schema)
+
+    @classmethod
+    async def connect(cls, url: str, *, schema: str = SCHEMA) -> PostgresViews:
+        """Connect to views whose schema is up to date."""
+        with _translated():
             writers = await _pool(url, WRITER_CONNECTIONS, WRITER_SETTINGS, schema)
             try:
                 readers = await _pool(url, READER_CONNECTIONS, READER_SETTINGS, schema)

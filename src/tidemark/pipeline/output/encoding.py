@@ -34,7 +34,7 @@ _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 def row_keys(schema: ViewSchema, columns: Mapping[str, Sequence[Value]]) -> list[str]:
     """The key of each row, from the key's columns."""
     return [
-        _bounded(_encode(values))
+        bounded_key(_encode(values))
         for values in zip(
             *(json_values(column, columns[column.name]) for column in schema.key_columns),
             strict=True,
@@ -95,7 +95,8 @@ def json_values(column: Column, values: Iterable[Value]) -> Iterable[object]:
     return (None if value is None else write(value) for value in values)
 
 
-def _bounded(key: bytes) -> str:
+def bounded_key(key: bytes) -> str:
+    """The text of a key as it is kept: one that is too long is cut and told by its digest."""
     if len(key) <= MAX_ROW_KEY_BYTES:
         return key.decode()
     kept = key[:KEPT_KEY_BYTES].decode(errors="ignore")

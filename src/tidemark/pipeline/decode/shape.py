@@ -1,0 +1,119 @@
+"""The columns that decoding reads and writes, and how a view's fact is put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
+from pyspark.sql.types import StructType
+
+from tidemark.pipeline import facts
+from tidemark.pipeline.output.schema import Column as ViewColumn
+
+# While a stream's fields stand beside them under their own names, the ledger's columns have this
+# before theirs; and so has what is made on the way.
+_LEDGER: Final = "__ledger_"
+_MADE: Final = "__made_"
+CONTROL_SHAPE: Final = (
+    "struct<event: struct<meta: string, data: string, occurredAt: string>,"
+    " periodStart: string, reason: string>"
+)
+SPARK_TYPES: Final[Mapping[str, str]] = {
+    "string": "string",
+    "enum": "string",
+    "json": "string",
+    "int": "int",
+    "bigint": "bigint",
+    "decimal": facts.VALUE_TYPE,
+    "boolean": "boolean",
+    "timestamp": "timestamp",
+}
+# What a fact has besides what it takes over from its event.
+FACT_FIELDS: Final[Mapping[str, str]] = {
+    "view": "int",
+    "kind": "string",
+    "slot": "bigint",
+    "groups": "array<string>",
+    "period_start": "bigint",
+    "period_end": "bigint",
+    "ts": "bigint",
+    "value": facts.VALUE_TYPE,
+    "reason": "string",
+    "deleted": "boolean",
+    "error_code": "string",
+    "error_message": "string",
+}
+EVENT_FIELDS: Final = (
+    *("ingress_sequence", "received_at", "previous_received_at", "idempotency_key"),
+    *("target_key", "tenant_id", "stream", "customer_ref"),
+    *("first_sequence", "last_sequence", "chain", "previous_chain"),
+)
+
+
+class FactShape:
+    """Facts of all views have the same columns: those above, and a struct for each table's row."""
+
+    def __init__(self, table_rows: Sequence[str]) -> None:
+        self.fields = dict(FACT_FIELDS) | {
+            facts.table_column(place): kind for place, kind in enumerate(table_rows)
+        }
+
+    def fact(self, **values: Column | str | int | None) -> Column:
+        """A fact with these values and nothing else."""
+        return fn.struct(
+            *(
+                (value if isinstance(value, Column) else fn.lit(value)).cast(kind).alias(name)
+                for name, kind in self.fields.items()
+                for value in (values.get(name),)
+            )
+        )
+
+
+def struct_of(fields: str) -> StructType:
+    """The type of rows with these columns, from SQL."""
+    kind = StructType.fromDDL(fields)
+    assert isinstance(kind, StructType)
+    return kind
+
+
+def ledger(name: str) -> Column:
+    """A column of the ledger."""
+    return fn.col(_LEDGER + name)
+
+
+def made(name: str) -> Column:
+    """A column made on the way."""
+    return fn.col(made_name(name))
+
+
+def made_name(name: str) -> str:
+    return _MADE + name
+
+
+def attempt_name(view: int, place: int) -> str:
+    """Where the value of an expression is, in the struct that `expressions.tried` gives."""
+    return made_name(f"{view}_{place}")
+
+
+def as_ledger(events: DataFrame) -> DataFrame:
+    """The rows of the source with the names above, and what a control event says parsed."""
+    renamed = events.select([fn.col(name).alias(_LEDGER + name) for name in events.columns])
+    control = fn.when(ledger("control").isNotNull(), ledger("data"))
+    return renamed.withColumn(_LEDGER + "parsed", fn.from_json(control, CONTROL_SHAPE))
+
+
+def without_fields(frame: DataFrame) -> DataFrame:
+    """Takes a stream's fields away again, to make room for the next one's."""
+    return frame.select([name for name in frame.columns if name.startswith("__")])
+
+
+def typed(text: Column, column: ViewColumn) -> Column:
+    """The value of a field from its text in canonical JSON; null if it is not of its type."""
+    if column.type == "timestamp":
+        return fn.try_to_timestamp(text)
+    if column.type == "enum":
+        return fn.when(text.isin(list(column.values)), text)
+    kind = SPARK_TYPES[column.type]
+    return text if kind == "string" else text.try_cast(kind)

@@ -1,0 +1,95 @@
+"""Decoding as a whole: rows of the ledger source in, facts of every view out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as fn
+
+from tidemark.config import Config
+from tidemark.pipeline import facts
+from tidemark.pipeline.decode.shape import (
+    EVENT_FIELDS,
+    FactShape,
+    as_ledger,
+    ledger,
+    made_name,
+    without_fields,
+)
+from tidemark.pipeline.decode.tables import TableDecoder
+from tidemark.pipeline.decode.usage import UsageDecoder
+from tidemark.pipeline.definitions import Definitions
+from tidemark.pipeline.output.schema import Column as ViewColumn
+
+ResolveTime = Callable[[str], Callable[[Column], Column]]
+
+
+class Decoder:
+    """Making one checks every expression of the definitions: `ConfigError` says what is wrong."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        config: Config,
+        definitions: Definitions,
+        resolve_time: ResolveTime,
+    ) -> None:
+        self._usage: UsageDecoder | None = None
+        usage = {name: s for name, s in config.streams.items() if s.kind == "usage"}
+        if definitions.meters:
+            [(name, stream)] = usage.items()
+            meta = [
+                ViewColumn(field, declared.type, tuple(declared.values or ()))
+                for field, declared in stream.fields.items()
+            ]
+            self._usage = UsageDecoder(spark, definitions.meters, name, meta)
+        self._tables = [
+            TableDecoder(
+                spark,
+                table,
+                view=len(definitions.meters) + place,
+                place=place,
+                required=frozenset(
+                    field
+                    for field, declared in config.streams[table.stream].fields.items()
+                    if declared.required
+                ),
+                time_parser=None if table.time_type is None else resolve_time(table.time_type),
+            )
+            for place, table in enumerate(definitions.tables)
+        ]
+        self._shape = FactShape([table.row_type for table in self._tables])
+
+    @property
+    def calculated(self) -> list[tuple[ViewColumn, ...]]:
+        """The calculated columns of each table."""
+        return [table.calculated for table in self._tables]
+
+    def facts(self, events: DataFrame, *, whole: bool = False) -> DataFrame:
+        """The facts of these events, and one for each commit among them.
+
+        With `whole`, usage that is no fact of a meter is there too, without a value.
+        """
+        frame = as_ledger(events)
+        names: list[str] = []
+        if self._usage is not None:
+            frame, names = self._usage.facts(frame, self._shape, whole=whole)
+            frame = without_fields(frame)
+        for table in self._tables:
+            frame, name = table.fact(frame, self._shape)
+            frame = without_fields(frame)
+            names.append(name)
+        commit = self._shape.fact(view=facts.NO_VIEW, kind=facts.COMMIT, slot=0)
+        names.append(made_name("commit"))
+        frame = frame.withColumn(names[-1], fn.when(ledger("record") == "commit", commit))
+
+        def present(fact: Any) -> Any:
+            return fact.isNotNull()
+
+        exploded = frame.select(
+            *(ledger(name).alias(name) for name in EVENT_FIELDS),
+            fn.explode(fn.filter(fn.array(*names), present)).alias("fact"),
+        )
+        return exploded.select(*EVENT_FIELDS, "fact.*")

@@ -1,0 +1,245 @@
+"""The pipeline as a streaming query: micro-batch after micro-batch, each committed as a whole.
+
+Where to begin is always the frontier of the views. Spark wants a checkpoint of its own; it is made
+anew at each start, because nothing in it could be right that contradicts the frontier.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tidemark.config import Config
+from tidemark.crash import crash_point
+from tidemark.ledger.port import LedgerStore
+from tidemark.pipeline.batches import BatchFolder
+from tidemark.pipeline.decode.stage import Decoder
+from tidemark.pipeline.definitions import Definitions
+from tidemark.pipeline.errors import SparkUnavailable
+from tidemark.pipeline.fold.task import PLAIN_LIMIT, OpenViews
+from tidemark.pipeline.output.batch import Frontier
+from tidemark.pipeline.output.errors import LedgerRewound
+from tidemark.pipeline.output.port import ViewsSink
+from tidemark.pipeline.source.failures import failure_of
+from tidemark.pipeline.source.frames import ledger_address, ledger_stream
+from tidemark.pipeline.source.offsets import BEGINNING, Offset
+from tidemark.pipeline.time.registry import registry_of
+
+_T = TypeVar("_T")
+_CHECKPOINT: Final = "checkpoint"
+_POLL_S: Final = 0.1
+
+
+class ReadStream(Protocol):
+    """Reads a ledger as it grows; `ledger_stream` does."""
+
+    def __call__(
+        self,
+        spark: SparkSession,
+        address: str,
+        *,
+        start: Offset,
+        max_rows: int | None,
+        partitions: int | None,
+    ) -> DataFrame: ...
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """A batch that is committed: where the views stand, and how much it was."""
+
+    frontier: Frontier
+    event_count: int
+
+
+class Pipeline:
+    """Keeps views at the end of a ledger. `stop` may be called from any thread."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        config: Config,
+        ledger: LedgerStore,
+        views: ViewsSink,
+        open_views: OpenViews,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        max_rows: int | None = None,
+        partitions: int | None = None,
+        plain_limit: int = PLAIN_LIMIT,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+        read_stream: ReadStream = ledger_stream,
+    ) -> None:
+        """`loop` is where the stores live; it must run while the pipeline does.
+
+        Raises `ConfigError` for expressions that cannot be used.
+        """
+        self._spark = spark
+        self._config = config
+        self._ledger = ledger
+        self._views = views
+        self._loop = loop
+        self._max_rows = max_rows or config.pipeline.max_batch_events
+        self._partitions = partitions
+        self._on_progress = on_progress
+        self._read_stream = read_stream
+        definitions = Definitions.of(config)
+        registry = registry_of(config)
+        self._folder = BatchFolder(
+            spark,
+            definitions,
+            Decoder(spark, config, definitions, registry.resolve),
+            ledger_address(config),
+            ledger.ledger_id,
+            open_views,
+            plain_limit,
+        )
+        self._frontier: Frontier | None = None
+        self._failure: BaseException | None = None
+        self._stopping = threading.Event()
+
+    @property
+    def frontier(self) -> Frontier | None:
+        """How far the views have come."""
+        return self._frontier
+
+    def prepare(self) -> None:
+        """Declares the views and finds the place to begin at.
+
+        Raises `DefinitionChanged`, or `LedgerRewound` if ledger and views do not belong together.
+        """
+        self._wait(self._views.declare(self._folder.schemas))
+        self._frontier = self._wait(self._views.frontier())
+        if self._frontier is not None:
+            self._wait(_require_same_history(self._ledger, self._frontier))
+
+    def run(self, *, until_caught_up: bool = False) -> None:
+        """Runs until it is stopped, or has reached what the ledger has now.
+
+        Whatever stops it otherwise is raised; what is committed stays, and the next run goes on.
+        """
+        self._failure = None
+        query = self._start(until_caught_up=until_caught_up)
+        try:
+            while query.isActive and not self._stopping.wait(_POLL_S):
+                pass
+            error = None if self._stopping.is_set() else query.exception()
+        finally:
+            _stop_query(query)
+        if error is None:
+            return
+        failure = self._failed_with(error)
+        if failure is not None:
+            raise failure from error
+        raise SparkUnavailable(
+            f"the query failed: {str(error).strip().splitlines()[0]}",
+            hint="Look at Spark's log in the state directory; what is committed is safe.",
+        ) from error
+
+    def _failed_with(self, error: Exception) -> BaseException | None:
+        return self._failure if self._failure is not None else failure_of(error)
+
+    def stop(self) -> None:
+        """Ends `run`. A batch under way is given up; it was not committed and will run again."""
+        self._stopping.set()
+
+    def _start(self, *, until_caught_up: bool) -> StreamingQuery:
+        frontier = self._frontier
+        start = (
+            BEGINNING
+            if frontier is None
+            else Offset(frontier.received_at, frontier.ingress_sequence)
+        )
+        stream = self._read_stream(
+            self._spark,
+            ledger_address(self._config),
+            start=start,
+            max_rows=self._max_rows,
+            partitions=self._partitions,
+        )
+        writer = (
+            stream.writeStream.queryName("tidemark")
+            .option("checkpointLocation", str(self._new_checkpoint()))
+            .foreachBatch(self._take)
+        )
+        if until_caught_up:
+            writer = writer.trigger(availableNow=True)
+        query: StreamingQuery = writer.start()
+        return query
+
+    def _new_checkpoint(self) -> Path:
+        checkpoint = self._config.state_dir.absolute() / "spark" / _CHECKPOINT
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        return checkpoint
+
+    def _take(self, events: DataFrame, batch_id: int) -> None:
+        try:
+            self._commit(events)
+        except BaseException as error:
+            # Spark would hand on only its text.
+            self._failure = failure_of(error) or error
+            raise
+
+    def _commit(self, events: DataFrame) -> None:
+        crash_point("pipeline.batch_begun")
+        batch = self._folder.fold(events, self._frontier)
+        if batch is None:
+            return
+        crash_point("pipeline.batch_folded")
+        self._wait(self._views.commit(batch))
+        crash_point("pipeline.batch_committed")
+        before = 0 if self._frontier is None else self._frontier.ingress_sequence
+        self._frontier = batch.end
+        self._on_progress(Progress(batch.end, batch.end.ingress_sequence - before))
+
+    def _wait(self, work: Coroutine[Any, Any, _T]) -> _T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+async def _require_same_history(ledger: LedgerStore, frontier: Frontier) -> None:
+    """Refuses views that were made from another ledger than this, or from more than it has."""
+    if frontier.ledger_id != ledger.ledger_id:
+        raise LedgerRewound(
+            f"the views were made from the ledger {frontier.ledger_id}, and this is"
+            f" {ledger.ledger_id}",
+            hint="Point ledger.url and view_store.url at databases that belong together, or rebuild"
+            " the views from this ledger.",
+        )
+    head = await ledger.head()
+    if head.received_at < frontier.received_at:
+        raise LedgerRewound(
+            f"the views hold {frontier.ingress_sequence} events, and the ledger ends at"
+            f" {head.last_sequence}",
+            hint="The ledger was restored from an old backup. Restore the newer ledger, or views of"
+            " the same age, or rebuild the views from this ledger.",
+        )
+    commits = await ledger.read_commits(frontier.received_at - 1, 1)
+    found = commits[0] if commits else None
+    if (
+        found is None
+        or found.received_at != frontier.received_at
+        or found.chain != frontier.chain
+        or found.last_sequence != frontier.ingress_sequence
+    ):
+        raise LedgerRewound(
+            f"the commit at which the views stand ({frontier.ingress_sequence} events) is another"
+            " one in this ledger",
+            hint="The ledger was restored from a backup and went on differently. Rebuild the views"
+            " from it, or restore the ledger they were made from.",
+        )
+
+
+def _stop_query(query: StreamingQuery) -> None:
+    try:
+        query.stop()
+    except PySparkException:
+        # It had failed already, and that is being raised.
+        return
