@@ -3,6 +3,7 @@
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
+FIND_JAVA := $(BIN)/python -m tidemark.pipeline.java
 
 # How many tests run at once: many of them wait for a process more than they work.
 JOBS ?= 3
@@ -22,17 +23,23 @@ setup: ## Install everything needed to work on Tidemark
 .PHONY: run
 run: ## Set up and start Tidemark with sample traffic on 127.0.0.1:8787
 	@scripts/venv runtime
+	@$(FIND_JAVA) --quiet || scripts/venv java || true
 	@test -e tidemark.yaml || $(BIN)/tidemark init
 	@exec $(BIN)/tidemark up --demo
 
 .PHONY: test
-test: setup postgres lint types imports ## Set up, check and run every test
+test: setup postgres java lint types imports ## Set up, check and run every test
 	@exec $(BIN)/pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 .PHONY: postgres
 postgres: setup ## Find a PostgreSQL for the tests, or install one
 	@$(BIN)/python -m tests.services.postgres_binaries --quiet || scripts/venv postgres || true
 	@$(BIN)/python -m tests.services.postgres_binaries
+
+.PHONY: java
+java: ## Find a Java for Spark, or install one
+	@$(FIND_JAVA) --quiet || scripts/venv java || true
+	@$(FIND_JAVA)
 
 .PHONY: lint
 lint: setup ## Check style and formatting
@@ -67,6 +74,10 @@ torture: setup postgres ## Kill Tidemark at N random moments chosen by SEED
 .PHONY: bench-ingest
 bench-ingest: setup postgres ## Measure ingest against the limits of this machine
 	@exec $(BIN)/python -m benchmarks.ingest $(ARGS)
+
+.PHONY: bench-pipeline
+bench-pipeline: setup java postgres ## Measure the pipeline beside plain Spark and DuckDB
+	@exec $(BIN)/python -m benchmarks.pipeline $(ARGS)
 
 .PHONY: clean
 clean: ## Remove .venv and everything that was made by running things here
