@@ -1,0 +1,57 @@
+"""Files that are there whole or not at all, also after a loss of power."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from tidemark.errors import TidemarkError
+
+# A file under this name is being written, or was when its process died.
+UNFINISHED_SUFFIX: Final = ".unfinished"
+
+
+class OrderedOutputError(TidemarkError):
+    """The files of an ordered output cannot be written, or are not those that were."""
+
+    code = "ordered_output"
+
+
+@contextmanager
+def replace_durably(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to that stands at `path` once the block is left, and is durable then."""
+    unfinished = path.with_name(path.name + UNFINISHED_SUFFIX)
+    try:
+        make_directory(path.parent)
+        with open(unfinished, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+        sync_directory(path.parent)
+    except OSError as error:
+        raise OrderedOutputError(
+            f"{path} cannot be written: {error.strerror or error}",
+            hint="See that the directory can be written to and that the disk has room.",
+        ) from error
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and those above it, durably."""
+    if path.is_dir():
+        return
+    make_directory(path.parent)
+    path.mkdir(exist_ok=True)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,76 @@
+"""The time of a record that holds several messages.
+
+Such a record is an event of a stream of its own that declares no `eventtime` and has a field
+`messages` of type json: a list of `{"stream": …, "data": {…}}`. Its time is that of the first
+message whose stream declares `eventtime`, and it takes its place among the events of that stream:
+that stream's watermark is what it moves, waits for and may be late by. Whether the time of that
+message can be read plays no part in which one it is: a record whose time cannot be read is an
+error, not a record with another time. A record without such a message has no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from tidemark.pipeline.time.plans import StreamTime
+from tidemark.pipeline.time.registry import EventtimeTypeRegistry
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+MESSAGES_FIELD: Final = "messages"
+
+
+class RecordTime(NamedTuple):
+    """In whose time a record stands, and that time as its message has it; None if it has none."""
+
+    stream: str
+    value: Any
+
+
+class RecordTimeColumns(NamedTuple):
+    """The same for all rows: NULL in both where a record has no time, and only in `ts` where it
+    cannot be read."""
+
+    stream: Column
+    ts: Column
+
+
+def record_time(
+    messages: Sequence[Mapping[str, Any]], declared: Mapping[str, StreamTime]
+) -> RecordTime | None:
+    """The time of a record with these messages; `declared` are the streams with an event time."""
+    for message in messages:
+        stream = message.get("stream")
+        if isinstance(stream, str) and stream in declared:
+            data = message.get("data")
+            column = declared[stream].column
+            return RecordTime(stream, data.get(column) if isinstance(data, Mapping) else None)
+    return None
+
+
+def record_time_columns(
+    messages: Column, declared: Mapping[str, StreamTime], registry: EventtimeTypeRegistry
+) -> RecordTimeColumns:
+    """The time of each record, from a column with the JSON text of its messages."""
+    from pyspark.sql import functions as fn
+    from pyspark.sql.types import ArrayType, StringType, StructField, StructType
+
+    message_type = StructType(
+        [StructField("stream", StringType()), StructField("data", StringType())]
+    )
+    timed = fn.filter(
+        fn.from_json(messages, ArrayType(message_type)),
+        lambda message: message["stream"].isin(*declared),
+    )
+    first = fn.get(timed, fn.lit(0))
+    ts = fn.lit(None).cast("timestamp")
+    for stream, time in declared.items():
+        if time.column is None or time.type is None:
+            raise ValueError(f"the stream {stream} declares no event time")
+        # A schema finds a field of any name; a path would have to be escaped.
+        data = fn.from_json(first["data"], StructType([StructField(time.column, StringType())]))
+        parsed = registry.resolve(time.type)(data[time.column])
+        ts = fn.when(first["stream"] == stream, parsed).otherwise(ts)
+    return RecordTimeColumns(first["stream"], ts)
