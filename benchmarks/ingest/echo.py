@@ -2,7 +2,7 @@
 
     python -m benchmarks.ingest.echo PORT
 
-It runs on the API's own HTTP server with the settings of `tidemark.app.serve`. What the API is
+It runs on the API's own HTTP server with the settings of `tidemark.app.server`. What the API is
 slower than this is what Tidemark itself costs.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 import uvicorn
 import uvloop
 
-from tidemark.app import listen
+from tidemark.app.server import listen
 
 
 async def echo(

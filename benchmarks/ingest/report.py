@@ -20,7 +20,7 @@ def report(results: Results) -> str:
 
 
 def _lines(results: Results) -> Iterator[str]:
-    yield from _machine(results.machine, results.command, results.seconds)
+    yield from machine_lines("Ingest", results.machine, results.command, results.seconds)
     if results.throughput is not None:
         yield from _limits(results.throughput)
         yield from _cells(results.throughput)
@@ -36,14 +36,15 @@ def _lines(results: Results) -> Iterator[str]:
         for target in targets(results)
     ]
     if rows:
-        yield from _section("Promised")
-        yield from _table(("", "wanted", "measured", "met"), rows)
+        yield from section("Promised")
+        yield from table(("", "wanted", "measured", "met"), rows)
     yield ""
     yield from (f"ERROR: {error}" for error in results.errors)
 
 
-def _machine(machine: Machine, command: str, seconds: float) -> Iterator[str]:
-    yield f"Ingest benchmark, {machine.measured_at}, {seconds:.0f} s"
+def machine_lines(name: str, machine: Machine, command: str, seconds: float) -> Iterator[str]:
+    """What was measured, when and on what."""
+    yield f"{name} benchmark, {machine.measured_at}, {seconds:.0f} s"
     yield f"  command     {command}"
     yield (
         f"  machine     {machine.processor}, {machine.cores} cores, {machine.memory_gib:.0f} GiB,"
@@ -59,13 +60,13 @@ def _machine(machine: Machine, command: str, seconds: float) -> Iterator[str]:
 
 
 def _limits(throughput: Throughput) -> Iterator[str]:
-    yield from _section("Limits")
+    yield from section("Limits")
     low, high = min(throughput.raw_copy_samples), max(throughput.raw_copy_samples)
     yield (
         f"  raw COPY into the ledger's table, 1000 rows a transaction, one connection:"
         f" {throughput.raw_copy_per_s:,.0f} rows/s ({low:,.0f} to {high:,.0f})"
     )
-    yield from _table(
+    yield from table(
         ("echo server", "events/s", "requests/s", "p50 ms", "p99 ms"),
         [
             (
@@ -81,7 +82,7 @@ def _limits(throughput: Throughput) -> Iterator[str]:
 
 
 def _cells(throughput: Throughput) -> Iterator[str]:
-    yield from _section("API, durable (CPU in cores)")
+    yield from section("API, durable (CPU in cores)")
     header = (
         "ledger", "batch × connections", "duplicates", "events/s", "(lowest to highest)",
         "requests/s", "p50 ms", "p99 ms", "errors", "of COPY", "of echo", "slower",
@@ -110,11 +111,11 @@ def _cells(throughput: Throughput) -> Iterator[str]:
                 f"{result.generator_cpu_share:.2f}",
             )
         )
-    yield from _table(header, rows)
+    yield from table(header, rows)
 
 
 def _generator(throughput: Throughput) -> Iterator[str]:
-    yield from _section("Why the load generator is not the bottleneck")
+    yield from section("Why the load generator is not the bottleneck")
     yield "  It is one process. To the echo server it sends so many a second for so much of a core,"
     yield "  with a whole core it could send so many; the API takes so many, for so much of a core."
     rows = []
@@ -136,15 +137,15 @@ def _generator(throughput: Throughput) -> Iterator[str]:
                 f"{ceiling / fastest.requests_per_s:.1f} ×",
             )
         )
-    yield from _table(
+    yield from table(
         ("", "to echo", "of a core", "with a core", "to the API, fastest", "of a core", "room"),
         rows,
     )
 
 
 def _growth(stores: Sequence[Growth]) -> Iterator[str]:
-    yield from _section(f"Growth, {SHAPES[-1]}, without duplicates")
-    yield from _table(
+    yield from section(f"Growth, {SHAPES[-1]}, without duplicates")
+    yield from table(
         ("ledger", "small", "events/s", "large", "events/s", "ratio", "errors"),
         [
             (
@@ -168,12 +169,12 @@ def _growth(stores: Sequence[Growth]) -> Iterator[str]:
 
 
 def _memory(memory: Memory) -> Iterator[str]:
-    yield from _section("Memory of the API's process on PostgreSQL under overload")
+    yield from section("Memory of the API's process on PostgreSQL under overload")
     yield (
         f"  idle {memory.idle_mib:.0f} MiB, after {SHAPES[-1]} {memory.normal_mib:.0f} MiB,"
         f" most ever {memory.peak_mib:.0f} MiB"
     )
-    yield from _table(
+    yield from table(
         ("overload", "stored events/s", "429/s", "peak MiB", "first half", "second half", "errors"),
         [
             (
@@ -191,16 +192,16 @@ def _memory(memory: Memory) -> Iterator[str]:
 
 
 def _costs(costs: Sequence[Cost]) -> Iterator[str]:
-    yield from _section("CPU of one event in a batch of 1000")
-    yield from _table(("step", "µs"), [(cost.step, f"{cost.us:.2f}") for cost in costs])
+    yield from section("CPU of one event in a batch of 1000")
+    yield from table(("step", "µs"), [(cost.step, f"{cost.us:.2f}") for cost in costs])
 
 
-def _section(title: str) -> Iterator[str]:
+def section(title: str) -> Iterator[str]:
     yield ""
     yield title
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Columns of text; the first is aligned left, the others right."""
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
     for row in (header, *rows):

@@ -85,7 +85,7 @@ class Service:
 
     def peak_rss_mib(self) -> float:
         """The most that each of them ever had."""
-        return sum(_status_kib(pid, "VmHWM") for pid in _family(self.pid)) / 1024
+        return peak_rss_mib_of(self.pid)
 
     def close(self) -> None:
         self._process.terminate()
@@ -169,6 +169,11 @@ class CpuMeter:
 
     def share(self, seconds: float) -> float:
         return (_cpu_s(self._pid) - self._used_s) / seconds
+
+
+def peak_rss_mib_of(pid: int) -> float:
+    """The most that a process and its children ever had, added up."""
+    return sum(_status_kib(member, "VmHWM") for member in _family(pid)) / 1024
 
 
 def postmaster_pid(postgres: PostgresServer) -> int:

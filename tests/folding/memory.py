@@ -29,9 +29,9 @@ class MemoryViews:
         return [self.rows[view][key] for key in keys if key in self.rows[view]]
 
     def apply(self, parts: Iterable[Part]) -> None:
-        gathered = Gathered()
-        for part in parts:
-            gathered.add(part)
+        self.write(gathered(parts))
+
+    def write(self, gathered: Gathered) -> None:
         for name, schema in self.schemas.items():
             writes = gathered.row_writes(schema)
             if writes is not None:
@@ -77,6 +77,13 @@ class MemoryViews:
                 )
             )
         return result
+
+
+def gathered(parts: Iterable[Part]) -> Gathered:
+    found = Gathered()
+    for part in parts:
+        found.add(part)
+    return found
 
 
 def reference_adjustment(adjustment: Any) -> dict[str, Any]:

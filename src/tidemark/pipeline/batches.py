@@ -38,6 +38,7 @@ from tidemark.pipeline.output.batch import Frontier, ViewBatch
 from tidemark.pipeline.output.errors import LedgerRewound
 from tidemark.pipeline.output.schema import ViewSchema
 from tidemark.pipeline.source.frames import ledger_rows
+from tidemark.pipeline.time_keeping import TimeKeeper
 
 # Nothing was received at or before this time.
 _BEGINNING = 0
@@ -85,13 +86,20 @@ class BatchFolder:
                 found.append(members_schema(view.definition))
         return found
 
-    def fold(self, events: DataFrame, start: Frontier | None) -> ViewBatch | None:
-        """What these rows come to, on top of views that stand at `start`.
+    def folded(self, events: DataFrame) -> DataFrame:
+        """What the tasks make of rows of the ledger. It goes with a stream, so that it is planned
+        once and not for every batch."""
+        task = FoldTask(self._views, self._open_views, self._plain_limit)
+        return self._decoder.facts(events).repartition("slot").mapInArrow(task, OUTPUT)
+
+    def batch(
+        self, folded: DataFrame, start: Frontier | None, time: TimeKeeper | None = None
+    ) -> ViewBatch | None:
+        """What to write for a batch of `folded` rows, on top of views that stand at `start`.
 
         None if there is nothing beyond it. Raises `LedgerRewound` if they do not continue it.
         """
-        decoded = self._decoder.facts(events).repartition("slot")
-        gathered = self._run(decoded, FoldTask(self._views, self._open_views, self._plain_limit))
+        gathered = _collected(folded)
         commits = gathered.take("", COMMITS)
         if commits is None:
             return None
@@ -100,6 +108,7 @@ class BatchFolder:
         if end is None:
             return None
         self._refold(gathered, start, end)
+        state = {} if time is None else time.advance(gathered, commits)
         return ViewBatch(
             start=start,
             end=end,
@@ -107,6 +116,7 @@ class BatchFolder:
             changes=[c for schema in self.schemas if (c := gathered.changes(schema)) is not None],
             adjustments=list(gathered.adjustments()),
             errors=list(gathered.errors()),
+            state=state,
         )
 
     def _end(self, commits: pa.Table, start: Frontier | None) -> Frontier | None:
@@ -123,12 +133,6 @@ class BatchFolder:
                 " the views too, or rebuild them from the ledger.",
             )
         return Frontier(last["last_sequence"], last["received_at"], last["chain"], self._ledger_id)
-
-    def _run(self, decoded: DataFrame, task: FoldTask | RefoldTask) -> Gathered:
-        gathered = Gathered()
-        for row in decoded.mapInArrow(task, OUTPUT).collect():
-            gathered.add(Part(row["view"], row["kind"], from_ipc(row["payload"])))
-        return gathered
 
     def _refold(self, gathered: Gathered, start: Frontier | None, end: Frontier) -> None:
         """Replaces what was said of everything that corrections have touched."""
@@ -152,7 +156,7 @@ class BatchFolder:
             events = self._rows(end, owners=sorted(owners))
             decoded = self._decoder.facts(events, whole=True).repartition("slot")
             task = RefoldTask(self._views, self._open_views, begin, frozenset())
-            gathered.replace(self._run(decoded, task))
+            gathered.replace(_collected(decoded.mapInArrow(task, OUTPUT)))
         if streams:
             self._refold_tables(gathered, begin, end, sorted(streams), targets)
 
@@ -164,7 +168,7 @@ class BatchFolder:
         streams: Sequence[tuple[str, str]],
         targets: set[str],
     ) -> None:
-        decoded = self._decoder.facts(self._rows(end, streams=streams)).filter(
+        decoded = self._decoder.facts(self._rows(end, streams=streams), whole=True).filter(
             fn.col("view") >= self._meter_count
         )
         corrected = decoded.filter(fn.col("target_key").isNotNull())
@@ -199,7 +203,7 @@ class BatchFolder:
         # All of a tenant's corrections must meet their originals.
         together = whole.repartition(fn.xxhash64("view", "tenant_id"))
         task = RefoldTask(self._views, self._open_views, begin, frozenset(slots))
-        gathered.replace(self._run(together, task))
+        gathered.replace(_collected(together.mapInArrow(task, OUTPUT)))
 
     def _rows(
         self,
@@ -213,3 +217,10 @@ class BatchFolder:
 
     def _frame(self, schema: str, rows: Iterable[tuple[object, ...]]) -> DataFrame:
         return self._spark.createDataFrame(list(rows), schema)
+
+
+def _collected(packed: DataFrame) -> Gathered:
+    gathered = Gathered()
+    for row in packed.collect():
+        gathered.add(Part(row["view"], row["kind"], from_ipc(row["payload"])))
+    return gathered

@@ -33,6 +33,7 @@ from tidemark.pipeline.source.failures import failure_of
 from tidemark.pipeline.source.frames import ledger_address, ledger_stream
 from tidemark.pipeline.source.offsets import BEGINNING, Offset
 from tidemark.pipeline.time.registry import registry_of
+from tidemark.pipeline.time_keeping import TimeKeeper, keeps_time
 
 _T = TypeVar("_T")
 _CHECKPOINT: Final = "checkpoint"
@@ -77,8 +78,11 @@ class Pipeline:
         plain_limit: int = PLAIN_LIMIT,
         on_progress: Callable[[Progress], None] = lambda progress: None,
         read_stream: ReadStream = ledger_stream,
+        stopping: threading.Event | None = None,
     ) -> None:
         """`loop` is where the stores live; it must run while the pipeline does.
+
+        `stopping` ends `run` as `stop` does.
 
         Raises `ConfigError` for expressions that cannot be used.
         """
@@ -92,19 +96,19 @@ class Pipeline:
         self._on_progress = on_progress
         self._read_stream = read_stream
         definitions = Definitions.of(config)
-        registry = registry_of(config)
         self._folder = BatchFolder(
             spark,
             definitions,
-            Decoder(spark, config, definitions, registry.resolve),
+            Decoder(spark, config, definitions, registry_of(config)),
             ledger_address(config),
             ledger.ledger_id,
             open_views,
             plain_limit,
         )
         self._frontier: Frontier | None = None
+        self._time: TimeKeeper | None = None
         self._failure: BaseException | None = None
-        self._stopping = threading.Event()
+        self._stopping = stopping or threading.Event()
 
     @property
     def frontier(self) -> Frontier | None:
@@ -119,7 +123,10 @@ class Pipeline:
         self._wait(self._views.declare(self._folder.schemas))
         self._frontier = self._wait(self._views.frontier())
         if self._frontier is not None:
-            self._wait(_require_same_history(self._ledger, self._frontier))
+            self._wait(require_same_history(self._ledger, self._frontier))
+        if keeps_time(self._config):
+            state = self._wait(self._views.read_pipeline_state())
+            self._time = TimeKeeper(self._config, self._frontier, state)
 
     def run(self, *, until_caught_up: bool = False) -> None:
         """Runs until it is stopped, or has reached what the ledger has now.
@@ -166,7 +173,8 @@ class Pipeline:
             partitions=self._partitions,
         )
         writer = (
-            stream.writeStream.queryName("tidemark")
+            self._folder.folded(stream)
+            .writeStream.queryName("tidemark")
             .option("checkpointLocation", str(self._new_checkpoint()))
             .foreachBatch(self._take)
         )
@@ -180,17 +188,17 @@ class Pipeline:
         shutil.rmtree(checkpoint, ignore_errors=True)
         return checkpoint
 
-    def _take(self, events: DataFrame, batch_id: int) -> None:
+    def _take(self, folded: DataFrame, batch_id: int) -> None:
         try:
-            self._commit(events)
+            self._commit(folded)
         except BaseException as error:
             # Spark would hand on only its text.
             self._failure = failure_of(error) or error
             raise
 
-    def _commit(self, events: DataFrame) -> None:
+    def _commit(self, folded: DataFrame) -> None:
         crash_point("pipeline.batch_begun")
-        batch = self._folder.fold(events, self._frontier)
+        batch = self._folder.batch(folded, self._frontier, self._time)
         if batch is None:
             return
         crash_point("pipeline.batch_folded")
@@ -204,7 +212,7 @@ class Pipeline:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
-async def _require_same_history(ledger: LedgerStore, frontier: Frontier) -> None:
+async def require_same_history(ledger: LedgerStore, frontier: Frontier) -> None:
     """Refuses views that were made from another ledger than this, or from more than it has."""
     if frontier.ledger_id != ledger.ledger_id:
         raise LedgerRewound(

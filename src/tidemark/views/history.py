@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import lru_cache
 
 import msgspec
@@ -13,7 +14,7 @@ from tidemark.pipeline.output.encoding import decode_row
 from tidemark.pipeline.output.errors import BeyondFrontier, ChangesForgotten
 from tidemark.pipeline.output.schema import ROW_KEY, ROW_RECEIVED_AT, Value, quoted
 from tidemark.views.fingerprint import Fingerprint
-from tidemark.views.port import ChangePage, ChangeRow
+from tidemark.views.port import ChangePage, ChangeRow, ChangeSearch
 from tidemark.views.reading import (
     ADJUSTMENT_COLUMNS,
     FRONTIER,
@@ -21,7 +22,8 @@ from tidemark.views.reading import (
     ViewsReader,
     read_frontier,
 )
-from tidemark.views.scanning import Conditions, Query, Row
+from tidemark.views.scanning import SCAN_WINDOW, Conditions, Query, Row
+from tidemark.views.snapshot import Dialect, Pages, Snapshot
 from tidemark.views.tables import CHANGE_COLUMNS
 
 PRUNED_AT_ONCE = 20_000
@@ -33,6 +35,10 @@ class ViewsHistory(ViewsReader):
     @abstractmethod
     async def _stream(self, queries: Sequence[Query], take: Callable[[int, Row], None]) -> None:
         """Hand over rows one by one, with the number of their query, all as of one moment."""
+
+    @abstractmethod
+    def _pages(self) -> AbstractAsyncContextManager[Pages]:
+        """While it lasts, answers queries some rows at a time, all as of one moment."""
 
     @abstractmethod
     async def _write(self, query: Query) -> int:
@@ -96,11 +102,39 @@ class ViewsHistory(ViewsReader):
         reach = frontier.received_at if up_to is None else min(up_to, frontier.received_at)
         scanned_to = rows[-1][0] if len(rows) >= limit else max(after_received_at, reach)
         everything = tuple(column.name for column in schema.visible)
-        changes = [
-            ChangeRow(at, key, op, old, new, _names(changed) if op == UPDATE else everything)
-            for at, key, op, old, new, changed in rows
-        ]
+        changes = [_change(everything, row) for row in rows]
         return ChangePage(changes, scanned_to, scanned_to >= reach)
+
+    async def find_change(self, view: str, row_key: str, received_at: int) -> ChangeSearch:
+        schema = await self._schema(view)
+        conditions = Conditions()
+        conditions.add("view = ? AND received_at >= ?", view, received_at)
+        conditions.add("received_at <= (SELECT received_at FROM frontier)")
+        # The log has no index over keys, so a look at it ends somewhere.
+        window = (
+            f"SELECT {', '.join(CHANGE_COLUMNS)} FROM view_changes WHERE {conditions.sql}"
+            " ORDER BY received_at LIMIT ?"
+        )
+        found = (
+            f"SELECT {', '.join(CHANGE_COLUMNS[1:])} FROM ({window}) AS looked_at"
+            " WHERE row_key = ? ORDER BY received_at LIMIT 1"
+        )
+        beyond = (
+            f"SELECT 1 FROM view_changes WHERE {conditions.sql}"
+            " ORDER BY received_at LIMIT 1 OFFSET ?"
+        )
+        values = conditions.values
+        [position], [stored], rows, more = await self._snapshot(
+            FRONTIER,
+            (f"{SCHEMAS} WHERE name = ?", (view,)),
+            (found, [*values, SCAN_WINDOW, row_key]),
+            (beyond, [*values, SCAN_WINDOW]),
+        )
+        frontier = read_frontier(position)
+        if frontier is not None and received_at <= frontier.received_at:
+            _check_reach(view, received_at - 1, stored, frontier)
+        everything = tuple(column.name for column in schema.visible)
+        return ChangeSearch(_change(everything, rows[0]) if rows else None, not more)
 
     async def prune_changes(self, older_than: int) -> int:
         frontier = await self.frontier()
@@ -115,6 +149,11 @@ class ViewsHistory(ViewsReader):
         for schema in await self.declared():
             count += await self._prune_view(schema.name, floor)
         return count
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[Snapshot]:
+        async with self._pages() as pages:
+            yield await Snapshot.of(Dialect(pages, self._rows, self._adjustment))
 
     async def fingerprint(self, *, hidden: bool = True) -> str:
         schemas = await self.declared()
@@ -174,6 +213,11 @@ class ViewsHistory(ViewsReader):
             )
             if not rows:
                 return count
+
+
+def _change(everything: tuple[str, ...], row: Row) -> ChangeRow:
+    at, key, op, old, new, changed = row
+    return ChangeRow(at, key, op, old, new, _names(changed) if op == UPDATE else everything)
 
 
 def _check_reach(view: str, received_at: int, stored: Row, frontier: Frontier | None) -> None:

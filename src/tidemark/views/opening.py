@@ -14,11 +14,12 @@ from tidemark.views.port import ViewsStore
 FILE_NAME = "views.db"
 
 
-def views_place(config: Config, url: str | None = None) -> Path | str:
-    """A file, or the URL of a PostgreSQL database: the one given, else beside the ledger.
+def views_place(config: Config) -> Path | str:
+    """A file, or the URL of a PostgreSQL database: the configured one, else beside the ledger.
 
     A ledger on PostgreSQL has the views in its database, any other in the state directory.
     """
+    url = config.view_store.url
     if url is not None:
         if url.startswith(SQLITE_SCHEME):
             return Path(url.removeprefix(SQLITE_SCHEME))
@@ -29,9 +30,9 @@ def views_place(config: Config, url: str | None = None) -> Path | str:
     return config.ledger.url
 
 
-async def open_views(config: Config, url: str | None = None) -> ViewsStore:
+async def open_views(config: Config) -> ViewsStore:
     """Open the views, migrated."""
-    place = views_place(config, url)
+    place = views_place(config)
     if isinstance(place, str):
         return await postgres.PostgresViews.open(place)
     _require_directory(place.parent)
@@ -45,11 +46,9 @@ async def views_at(place: Path | str) -> ViewsStore:
     return sqlite.SqliteViews(place)
 
 
-async def migrate_views(
-    config: Config, url: str | None = None, *, dry_run: bool
-) -> list[Migration]:
+async def migrate_views(config: Config, *, dry_run: bool) -> list[Migration]:
     """Run pending migrations, or only say which there are."""
-    place = views_place(config, url)
+    place = views_place(config)
     if isinstance(place, str):
         return await postgres.migrate(place, dry_run=dry_run)
     if not dry_run:

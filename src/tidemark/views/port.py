@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeAlias
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import msgspec
 
 from tidemark.pipeline.output.batch import Adjustment, ErrorRow, Frontier
 from tidemark.pipeline.output.port import ViewRow, ViewsSink
 from tidemark.pipeline.output.schema import Value, ViewSchema
+
+if TYPE_CHECKING:
+    # It reads with what is declared here.
+    from tidemark.views.snapshot import Snapshot
 
 AdjustmentCursor: TypeAlias = tuple[int, str, int]
 """Where a page of adjustments ended: ingress sequence, view, part."""
@@ -60,6 +65,13 @@ class ChangePage(msgspec.Struct, frozen=True):
 
     changes: list[ChangeRow]
     scanned_to: int
+    complete: bool
+
+
+class ChangeSearch(msgspec.Struct, frozen=True):
+    """A change that was looked for; without one, `complete` says that there is none."""
+
+    change: ChangeRow | None
     complete: bool
 
 
@@ -126,6 +138,12 @@ class ViewsStore(ViewsSink, Protocol):
         Raises `ChangesForgotten` if the log does not reach back that far.
         """
 
+    async def find_change(self, view: str, row_key: str, received_at: int) -> ChangeSearch:
+        """The first change of a row at this time or later, as far as one look may reach.
+
+        Raises `ChangesForgotten` if the log does not reach back that far.
+        """
+
     async def prune_changes(self, older_than: int) -> int:
         """Forget the changes before this time; says how many. Rows as of earlier are lost too."""
 
@@ -140,6 +158,9 @@ class ViewsStore(ViewsSink, Protocol):
     async def read_errors(
         self, error_filter: ErrorFilter, *, after: ErrorCursor | None = None, limit: int
     ) -> ErrorPage: ...
+
+    def snapshot(self) -> AbstractAsyncContextManager[Snapshot]:
+        """Everything as of one moment. It holds a connection, so it is not for requests."""
 
     async def fingerprint(self, *, hidden: bool = True) -> str:
         """A hash over rows, changes and adjustments: the same for the same content in any store."""

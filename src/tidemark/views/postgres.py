@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any, ClassVar
 
 import asyncpg
@@ -34,6 +34,7 @@ from tidemark.views.reading import (
     read_frontier,
 )
 from tidemark.views.scanning import Query, Row
+from tidemark.views.snapshot import ROWS_AT_ONCE, Pages
 from tidemark.views.sortable import checked_decimal
 from tidemark.views.tables import (
     CHANGE_COLUMNS,
@@ -52,7 +53,6 @@ CONNECT_TIMEOUT_S = 10.0
 COMMAND_TIMEOUT_S = 300.0
 # A process that hangs while it holds the writer's lock must not stop all others for good.
 HUNG_AFTER_S = 20
-STREAMED_AT_ONCE = 2_000
 SESSION_SETTINGS = {
     "timezone": "UTC",
     "jit": "off",
@@ -221,9 +221,30 @@ class PostgresViews(ViewsHistory):
             async with self._readers.acquire() as connection, _one_moment(connection):
                 for number, (sql, values) in enumerate(queries):
                     async for row in connection.cursor(
-                        _numbered(sql), *values, prefetch=STREAMED_AT_ONCE
+                        _numbered(sql), *values, prefetch=ROWS_AT_ONCE
                     ):
                         take(number, row)
+
+    @asynccontextmanager
+    async def _pages(self) -> AsyncIterator[Pages]:
+        async with AsyncExitStack() as held:
+            with _translated():
+                connection = await held.enter_async_context(self._readers.acquire())
+                await held.enter_async_context(_one_moment(connection))
+                # Whoever reads may have to wait for something else in between.
+                await connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+
+            async def pages(query: Query) -> AsyncIterator[list[Row]]:
+                sql, values = query
+                with _translated():
+                    cursor = await connection.cursor(_numbered(sql), *values)
+                    rows = await cursor.fetch(ROWS_AT_ONCE)
+                while rows:
+                    yield rows
+                    with _translated():
+                        rows = await cursor.fetch(ROWS_AT_ONCE)
+
+            yield pages
 
     async def _write(self, query: Query) -> int:
         sql, values = query

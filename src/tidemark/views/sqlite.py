@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
@@ -37,6 +37,7 @@ from tidemark.views.reading import (
     read_frontier,
 )
 from tidemark.views.scanning import Query, Row
+from tidemark.views.snapshot import ROWS_AT_ONCE, Pages
 from tidemark.views.sortable import from_sortable, to_sortable
 from tidemark.views.tables import (
     CHANGE_COLUMNS,
@@ -167,6 +168,38 @@ class SqliteViews(ViewsHistory):
                         take(number, row)
 
         await self._run(self._readers, read)
+
+    @asynccontextmanager
+    async def _pages(self) -> AsyncIterator[Pages]:
+        # A thread and a connection of its own: others go on reading meanwhile.
+        with ThreadPoolExecutor(1, thread_name_prefix="views-snapshot") as executor:
+            loop = asyncio.get_running_loop()
+
+            def begin() -> sqlite3.Connection:
+                with _translated():
+                    connection = connect(self._path)
+                    connection.execute("BEGIN")
+                    return connection
+
+            connection = await loop.run_in_executor(executor, begin)
+
+            def some(cursor: sqlite3.Cursor) -> list[Row]:
+                with _translated():
+                    return cursor.fetchmany(ROWS_AT_ONCE)
+
+            def ask(query: Query) -> sqlite3.Cursor:
+                with _translated():
+                    return connection.execute(*query)
+
+            async def pages(query: Query) -> AsyncIterator[list[Row]]:
+                cursor = await loop.run_in_executor(executor, ask, query)
+                while rows := await loop.run_in_executor(executor, some, cursor):
+                    yield rows
+
+            try:
+                yield pages
+            finally:
+                await loop.run_in_executor(executor, connection.close)
 
     async def _write(self, query: Query) -> int:
         def write(connection: sqlite3.Connection) -> int:

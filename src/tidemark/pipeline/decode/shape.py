@@ -11,11 +11,13 @@ from pyspark.sql.types import StructType
 
 from tidemark.pipeline import facts
 from tidemark.pipeline.output.schema import Column as ViewColumn
+from tidemark.timestamps import MAX_TIMESTAMP_US, MIN_TIMESTAMP_US
 
 # While a stream's fields stand beside them under their own names, the ledger's columns have this
-# before theirs; and so has what is made on the way.
-_LEDGER: Final = "__ledger_"
-_MADE: Final = "__made_"
+# before theirs; and so has what is made on the way. No field's name begins like that.
+_OURS: Final = "@"
+_LEDGER: Final = f"{_OURS}ledger_"
+_MADE: Final = f"{_OURS}made_"
 CONTROL_SHAPE: Final = (
     "struct<event: struct<meta: string, data: string, occurredAt: string>,"
     " periodStart: string, reason: string>"
@@ -30,6 +32,15 @@ SPARK_TYPES: Final[Mapping[str, str]] = {
     "boolean": "boolean",
     "timestamp": "timestamp",
 }
+# Spark reads more than this, and would round a decimal or add today's date to a time of day.
+_SPELLINGS: Final[Mapping[str, str]] = {
+    "boolean": "true|false",
+    "int": "-?(?:0|[1-9][0-9]*)",
+    "bigint": "-?(?:0|[1-9][0-9]*)",
+    "decimal": r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]{1,9})?",
+    "timestamp": "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}"
+    r"(?:\.[0-9]{1,6})?(?:Z|[+-][0-9]{2}:[0-9]{2})",
+}
 # What a fact has besides what it takes over from its event.
 FACT_FIELDS: Final[Mapping[str, str]] = {
     "view": "int",
@@ -42,6 +53,8 @@ FACT_FIELDS: Final[Mapping[str, str]] = {
     "value": facts.VALUE_TYPE,
     "reason": "string",
     "deleted": "boolean",
+    "time_stream": "string",
+    "payload": "string",
     "error_code": "string",
     "error_message": "string",
 }
@@ -59,12 +72,18 @@ class FactShape:
         self.fields = dict(FACT_FIELDS) | {
             facts.table_column(place): kind for place, kind in enumerate(table_rows)
         }
+        # Made once, because there are many of them and each takes some calls to Java.
+        self._absent = {
+            name: fn.lit(None).cast(kind).alias(name) for name, kind in self.fields.items()
+        }
 
     def fact(self, **values: Column | str | int | None) -> Column:
         """A fact with these values and nothing else."""
         return fn.struct(
             *(
-                (value if isinstance(value, Column) else fn.lit(value)).cast(kind).alias(name)
+                self._absent[name]
+                if value is None
+                else (value if isinstance(value, Column) else fn.lit(value)).cast(kind).alias(name)
                 for name, kind in self.fields.items()
                 for value in (values.get(name),)
             )
@@ -106,14 +125,18 @@ def as_ledger(events: DataFrame) -> DataFrame:
 
 def without_fields(frame: DataFrame) -> DataFrame:
     """Takes a stream's fields away again, to make room for the next one's."""
-    return frame.select([name for name in frame.columns if name.startswith("__")])
+    return frame.select([name for name in frame.columns if name.startswith(_OURS)])
 
 
 def typed(text: Column, column: ViewColumn) -> Column:
     """The value of a field from its text in canonical JSON; null if it is not of its type."""
-    if column.type == "timestamp":
-        return fn.try_to_timestamp(text)
     if column.type == "enum":
         return fn.when(text.isin(list(column.values)), text)
     kind = SPARK_TYPES[column.type]
-    return text if kind == "string" else text.try_cast(kind)
+    if kind == "string":
+        return text
+    value = fn.when(text.rlike(f"^(?:{_SPELLINGS[column.type]})$"), text).try_cast(kind)
+    if column.type == "timestamp":
+        known = fn.unix_micros(value).between(MIN_TIMESTAMP_US, MAX_TIMESTAMP_US)
+        value = fn.when(known, value)
+    return value

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from tidemark.config import Config
@@ -19,11 +18,13 @@ from tidemark.pipeline.decode.shape import (
     without_fields,
 )
 from tidemark.pipeline.decode.tables import TableDecoder
+from tidemark.pipeline.decode.time import TimeDecoder
 from tidemark.pipeline.decode.usage import UsageDecoder
 from tidemark.pipeline.definitions import Definitions
 from tidemark.pipeline.output.schema import Column as ViewColumn
-
-ResolveTime = Callable[[str], Callable[[Column], Column]]
+from tidemark.pipeline.time.messages import MESSAGES_FIELD
+from tidemark.pipeline.time.plans import plan_of
+from tidemark.pipeline.time.registry import EventtimeTypeRegistry
 
 
 class Decoder:
@@ -34,8 +35,9 @@ class Decoder:
         spark: SparkSession,
         config: Config,
         definitions: Definitions,
-        resolve_time: ResolveTime,
+        registry: EventtimeTypeRegistry,
     ) -> None:
+        resolve_time = registry.resolve
         self._usage: UsageDecoder | None = None
         usage = {name: s for name, s in config.streams.items() if s.kind == "usage"}
         if definitions.meters:
@@ -60,6 +62,14 @@ class Decoder:
             )
             for place, table in enumerate(definitions.tables)
         ]
+        records = {
+            name
+            for name, stream in config.streams.items()
+            if stream.eventtime is None
+            and MESSAGES_FIELD in stream.fields
+            and stream.fields[MESSAGES_FIELD].type == "json"
+        }
+        self._time = TimeDecoder(plan_of(config), config.pipeline.ordered, records, registry)
         self._shape = FactShape([table.row_type for table in self._tables])
 
     @property
@@ -70,7 +80,8 @@ class Decoder:
     def facts(self, events: DataFrame, *, whole: bool = False) -> DataFrame:
         """The facts of these events, and one for each commit among them.
 
-        With `whole`, usage that is no fact of a meter is there too, without a value.
+        With `whole`, for a fold from the beginning, usage that is no fact of a meter is there too,
+        without a value, and nothing for the time stage.
         """
         frame = as_ledger(events)
         names: list[str] = []
@@ -80,6 +91,9 @@ class Decoder:
         for table in self._tables:
             frame, name = table.fact(frame, self._shape)
             frame = without_fields(frame)
+            names.append(name)
+        if self._time.streams and not whole:
+            frame, name = self._time.fact(frame, self._shape)
             names.append(name)
         commit = self._shape.fact(view=facts.NO_VIEW, kind=facts.COMMIT, slot=0)
         names.append(made_name("commit"))

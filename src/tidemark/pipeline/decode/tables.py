@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 from pyspark.sql.types import StructType
 
 from tidemark.pipeline import facts
+from tidemark.pipeline.decode.json_text import raw_member
 from tidemark.pipeline.decode.shape import (
     SPARK_TYPES,
     FactShape,
@@ -27,6 +29,12 @@ TimeParser = Callable[[Column], Column]
 
 # Sums and products may be wider than what an event can carry.
 _WIDE_DECIMAL = "decimal(38,9)"
+_FIRST_US, _LAST_US = (
+    int(datetime(*date, tzinfo=UTC).timestamp()) * 1_000_000 + micros
+    for date, micros in (((1, 1, 1), 0), ((9999, 12, 31, 23, 59, 59), 999_999))
+)
+# Holds the text that is no JSON. No field has such a name.
+_CORRUPT = "@corrupt"
 _KEPT_AS = {"timestamp": "bigint", "decimal": _WIDE_DECIMAL}
 
 
@@ -115,7 +123,12 @@ class TableDecoder:
                 .when(
                     error.isNotNull(),
                     shape.fact(
-                        **owner, kind=facts.ERROR, error_code=error[0], error_message=error[1]
+                        **owner,
+                        kind=facts.ERROR,
+                        # Where an amend finds it that makes it an event after all.
+                        ts=made("time") if self._time_parser is None else None,
+                        error_code=error[0],
+                        error_message=error[1],
                     ),
                 )
                 .otherwise(fact),
@@ -129,43 +142,38 @@ class TableDecoder:
 
     def _with_fields(self, frame: DataFrame) -> DataFrame:
         table = self._table
-        event = ledger("parsed")["event"]
         amended = ledger("control") == "amend"
-        content = fn.when(amended, event["data"]).when(ledger("control").isNull(), ledger("data"))
-        texts = ", ".join(f"`{f.name}`: string" for f in table.fields)
+        event = raw_member(fn.when(amended, ledger("data")), "event")
+        content = fn.when(amended, raw_member(event, "data")).when(
+            ledger("control").isNull(), ledger("data")
+        )
+        frame = frame.withColumn(
+            made_name("content"), fn.when(ledger("stream") == table.stream, content)
+        )
+        names = (*(field.name for field in table.fields), _CORRUPT)
+        texts = ", ".join(f"`{name}`: string" for name in names)
         frame = frame.withColumn(
             made_name("texts"),
-            fn.from_json(fn.when(ledger("stream") == table.stream, content), f"struct<{texts}>"),
+            fn.from_json(
+                made("content"), f"struct<{texts}>", {"columnNameOfCorruptRecord": _CORRUPT}
+            ),
         )
-        # A JSON value that is a string has lost its quotes by now; only a variant remembers them.
-        kept_json = [f.name for f in table.fields if f.type == "json"]
-        if kept_json:
-            variants = ", ".join(f"`{name}`: variant" for name in kept_json)
-            frame = frame.withColumn(
-                made_name("variants"),
-                fn.from_json(
-                    fn.when(ledger("stream") == table.stream, content), f"struct<{variants}>"
-                ),
-            )
         fields = []
         for field in table.fields:
             text = made("texts")[field.name]
             if field.type == "json":
-                variant = made("variants")[field.name]
-                quoted = fn.schema_of_variant(variant) == "STRING"
-                fields.append(
-                    fn.when(quoted, fn.to_json(variant)).otherwise(text).alias(field.name)
-                )
+                raw = fn.when(text.isNotNull(), raw_member(made("content"), field.name))
+                fields.append(raw.alias(field.name))
             else:
                 fields.append(typed(text, field).alias(field.name))
         frame = frame.select("*", *fields)
-        return frame.withColumn(made_name("time"), self._time(amended, event["occurredAt"]))
+        return frame.withColumn(made_name("time"), self._time(amended))
 
-    def _time(self, amended: Column, occurred_text: Column) -> Column:
+    def _time(self, amended: Column) -> Column:
         """Null for an amend that says none: it keeps that of its original."""
         if self._time_parser is not None and self._table.time_column is not None:
             return fn.unix_micros(self._time_parser(fn.col(self._table.time_column)))
-        said = fn.unix_micros(fn.try_to_timestamp(occurred_text))
+        said = fn.unix_micros(fn.try_to_timestamp(ledger("parsed")["event"]["occurredAt"]))
         return fn.when(amended, said).otherwise(ledger("occurred_at"))
 
     def _error(self, attempts: list[Column]) -> Column:
@@ -175,7 +183,11 @@ class TableDecoder:
             return fn.array(fn.lit(code), fn.lit(message))
 
         texts = made("texts")
-        faults = fn.when(texts.isNull(), pair("undecodable", "the data is not a JSON object"))
+        is_object = made("content").startswith("{") & texts[_CORRUPT].isNull()
+        faults = fn.when(
+            ~fn.coalesce(is_object, fn.lit(False)),
+            pair("undecodable", "the data is not a JSON object"),
+        )
         for field in self._table.fields:
             absent, value = texts[field.name].isNull(), fn.col(field.name)
             if field.name in self._required:
@@ -191,13 +203,23 @@ class TableDecoder:
         for attempt in attempts:
             faults = faults.when(attempt.isNull(), failed)
         for place, column in enumerate(self.calculated, 1):
-            if column.type == "decimal":
-                value = fn.col(attempt_name(self._view, place))["v"]
-                lost = value.isNotNull() & value.try_cast(_WIDE_DECIMAL).isNull()
-                faults = faults.when(
-                    lost, pair("value_out_of_range", f"{column.name} has more than 29 digits")
-                )
+            value = fn.col(attempt_name(self._view, place))["v"]
+            for unfit, why in _unfit(value, column):
+                wrong = pair("value_out_of_range", f"{column.name} {why}")
+                faults = faults.when(value.isNotNull() & unfit, wrong)
         return faults
+
+
+def _unfit(value: Column, column: ViewColumn) -> Iterator[tuple[Column, str]]:
+    """When a calculated value cannot stand in a view, and why."""
+    if column.type == "decimal":
+        yield value.try_cast(_WIDE_DECIMAL).isNull(), "has more than 29 digits"
+    elif column.type == "timestamp":
+        known = fn.unix_micros(value).between(_FIRST_US, _LAST_US)
+        yield ~known, "is outside the years 1 to 9999"
+    elif column.type == "string":
+        yield ~fn.is_valid_utf8(value), "is not Unicode"
+        yield value.contains("\0"), "has a NUL character"
 
 
 def _kept_as(column: ViewColumn) -> str:

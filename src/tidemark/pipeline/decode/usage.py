@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from tidemark.pipeline import facts
 from tidemark.pipeline.calendar import period_columns
+from tidemark.pipeline.decode.json_text import exact_numbers, raw_member
 from tidemark.pipeline.decode.shape import (
     SPARK_TYPES,
     FactShape,
@@ -46,6 +47,8 @@ class UsageDecoder:
         self._meters = meters
         self._stream = stream
         self._meta_fields = meta_fields
+        # By view and `whole`: putting one together takes longer than a small batch.
+        self._facts: dict[tuple[int, bool], Column] = {}
         columns = self._columns()
         for meter in meters:
             path = f"meters.{meter.name}"
@@ -72,7 +75,9 @@ class UsageDecoder:
                 attempts.append(tried(self._spark, meter.where).alias(attempt_name(view, _WHERE)))
             names.append(made_name(f"fact_{view}"))
             frame = frame.select("*", *attempts)
-            frame = frame.withColumn(names[-1], self._fact(view, meter, shape, whole=whole))
+            if (view, whole) not in self._facts:
+                self._facts[view, whole] = self._fact(view, meter, shape, whole=whole)
+            frame = frame.withColumn(names[-1], self._facts[view, whole])
         return frame, names
 
     def _columns(self) -> StructType:
@@ -85,12 +90,14 @@ class UsageDecoder:
         return struct_of(f"{_COLUMNS}, meta {meta}")
 
     def _with_fields(self, frame: DataFrame) -> DataFrame:
+        amended = fn.when(ledger("control") == "amend", ledger("data"))
         content = fn.when(ledger("control").isNull(), ledger("data")).otherwise(
-            ledger("parsed")["event"]["meta"]
+            raw_member(raw_member(amended, "event"), "meta")
         )
-        text = fn.when(ledger("stream") == self._stream, content)
-        meta = made_name("meta")
-        frame = frame.withColumn(meta, fn.from_json(text, "map<string,string>"))
+        text = made_name("meta_text")
+        frame = frame.withColumn(text, fn.when(ledger("stream") == self._stream, content))
+        meta = fn.from_json(exact_numbers(fn.col(text)), "map<string,string>")
+        frame = frame.withColumn(made_name("meta"), meta)
         own = ("tenant_id", "metric", "customer_ref", "resource_id", "quantity")
         return frame.select(
             "*",
@@ -117,7 +124,7 @@ class UsageDecoder:
         ts = fn.when(control == "adjust", period_ts).otherwise(ledger("occurred_at"))
         start, end = period_columns(ts, meter.period, meter.timezone)
         grouped = control.isNull() | (control == "amend")
-        groups = fn.array(*(fn.when(grouped, made("meta")[name]) for name in meter.group_by))
+        groups = fn.array(*(fn.when(grouped, _group(name)) for name in meter.group_by))
         place = {"groups": groups, "period_start": start, "period_end": end, "ts": ts}
 
         attempt = fn.col(attempt_name(view, _VALUE))
@@ -157,3 +164,10 @@ class UsageDecoder:
             # An amend that makes it no fact of this meter any more.
             .when((control == "amend") | fn.lit(whole), shape.fact(**owner, kind=kind)),
         )
+
+
+def _group(name: str) -> Column:
+    """A string of `meta` as it is, anything else as its JSON."""
+    value, raw = made("meta")[name], raw_member(made("meta_text"), name)
+    nested = value.rlike(r"^[\[{]") & raw.rlike(r"^[\[{]")
+    return fn.when(nested, raw).otherwise(value)

@@ -5,6 +5,8 @@
 | `parts` | what a fold gives, as Arrow tables |
 | `rules` | when a fact of a meter is late |
 | `tallies` | running aggregates, one by one, and what a counter's row shows of them |
+| `meter_rows` | rows of a meter, as folds in Python read and write them |
+| `texts`, `meter_sql` | rows as text, and the fold of meters, as SQL |
 | `meters_vectorised` | many plain facts of a meter at once, in SQL over Arrow |
 | `meters_plain` | few of them, without the cost of planning a query |
 | `meters_corrected` | all facts of a counter's owner from the ledger, corrections included |

@@ -8,19 +8,29 @@ exactly; only what a close has kept out must be left out of it.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 from tidemark.pipeline.definitions import (
-    COUNTERS,
     PERIOD_START,
     MeterDefinition,
     members_schema,
     meter_schema,
 )
 from tidemark.pipeline.fold.meter_rows import ReadRows
+from tidemark.pipeline.fold.meter_sql import (
+    BEFORE,
+    CHANGES_SQL,
+    DISTINCT_SQL,
+    ORDER_BASE,
+    constant_runs,
+    partials_sql,
+    rows_sql,
+    states_sql,
+    steps_sql,
+)
 from tidemark.pipeline.fold.parts import (
     ADJUSTMENTS,
     ADJUSTMENTS_SCHEMA,
@@ -32,17 +42,9 @@ from tidemark.pipeline.fold.parts import (
     rows_schema,
 )
 from tidemark.pipeline.fold.rules import CLOSED, LATE, group_values
-from tidemark.pipeline.fold.tallies import WANTED
-from tidemark.pipeline.fold.texts import WIDE, json_sql, open_database, quoted
-from tidemark.pipeline.output.encoding import encode_names, encode_rows, row_keys
+from tidemark.pipeline.fold.texts import open_database
+from tidemark.pipeline.output.encoding import encode_rows, row_keys
 from tidemark.pipeline.output.schema import ViewSchema
-
-_D: Final = WIDE
-# Earlier than every commit.
-_BEFORE: Final = -1
-# Times and sequences are positive and below this, so one number sorts as both do.
-_ORDER_BASE: Final = 10**18
-_KEPT: Final = ("all_sum", "all_max", "all_min", "all_count", "all_last")
 
 
 def fold_vectorised(
@@ -77,13 +79,20 @@ class _Fold:
         self._make_judged()
         if self._unique:
             self._make_members()
-        self._make_states()
+        aggregate = self._meter.aggregate
+        self._execute(partials_sql(aggregate))
+        if self._unique:
+            self._execute(DISTINCT_SQL)
+        self._execute(states_sql(aggregate))
+        self._execute(steps_sql(aggregate, self._schema))
+        rows = self._fetch(rows_sql(aggregate, self._schema), rows_schema(self._schema))
         parts = [
-            Part(self._meter.name, ROWS, self._rows()),
+            Part(self._meter.name, ROWS, rows),
             Part(self._meter.name, ADJUSTMENTS, self._adjustments()),
         ]
         if self._logged:
-            parts.append(Part(self._meter.name, CHANGES, self._changes()))
+            changes = self._fetch(CHANGES_SQL, CHANGES_SCHEMA)
+            parts.append(Part(self._meter.name, CHANGES, changes))
         if self._unique:
             parts.append(Part(self._members.name, ROWS, self._new_members()))
         return parts
@@ -138,7 +147,7 @@ class _Fold:
             "group_values": [group_values(self._meter, g) for g in groups],
             **{name: pa.array(values, _key_type(name)) for name, values in columns.items()},
         }
-        for place, run in enumerate(self._constant_runs()):
+        for place, run in enumerate(constant_runs(self._schema)):
             part = ViewSchema(
                 self._schema.name,
                 tuple(c for c in self._schema.columns if c.name in run),
@@ -149,18 +158,6 @@ class _Fold:
             # Without the braces, to stand among the columns that do change.
             keys[f"constant_{place}"] = [text[1:-1] for text in texts]
         self._database.register("keys", pa.table(keys))
-
-    def _constant_runs(self) -> list[list[str]]:
-        """The columns of the key as they stand together in the text of a row."""
-        runs: list[list[str]] = []
-        together = False
-        for name in sorted(column.name for column in self._schema.visible):
-            if name in self._schema.key:
-                if not together:
-                    runs.append([])
-                runs[-1].append(name)
-            together = name in self._schema.key
-        return runs
 
     def _make_before(self) -> None:
         rows = self._read(self._meter.name, self._row_keys)
@@ -186,7 +183,7 @@ class _Fold:
                 SELECT slot, ingress_sequence, received_at, ts, value, is_adjust, is_closed
                 FROM facts
                 UNION ALL
-                SELECT slot, NULL, {_BEFORE}, watermark_ts, NULL, false, false FROM before
+                SELECT slot, NULL, {BEFORE}, watermark_ts, NULL, false, false FROM before
             ), compared AS (
                 SELECT *, max(CASE WHEN NOT is_adjust AND NOT is_closed THEN ts END) OVER (
                     PARTITION BY slot ORDER BY received_at
@@ -195,7 +192,7 @@ class _Fold:
                 FROM seen
             )
             SELECT slot, ingress_sequence, received_at, ts, value, is_adjust,
-                ts::HUGEINT * {_ORDER_BASE} + ingress_sequence AS place,
+                ts::HUGEINT * {ORDER_BASE} + ingress_sequence AS place,
                 CASE WHEN is_adjust THEN NULL
                     WHEN ts < watermark - {self._meter.lateness_us} THEN '{LATE}'
                     WHEN is_closed THEN '{CLOSED}'
@@ -205,7 +202,7 @@ class _Fold:
         )
 
     def _make_members(self) -> None:
-        """When each value was first seen, counted and at all; before the batch is `_BEFORE`."""
+        """When each value was first seen, counted and at all; before the batch is `BEFORE`."""
         pairs = self._fetch(
             "SELECT DISTINCT k.row_key, j.value FROM judged j JOIN keys k USING (slot)"
             " WHERE NOT j.is_adjust"
@@ -235,245 +232,14 @@ class _Fold:
             CREATE TEMP TABLE members AS
             SELECT j.slot, j.value, any_value(n.member_key) AS member_key,
                 any_value(n.row_key) AS of_row,
-                CASE WHEN any_value(n.is_counted) THEN {_BEFORE}
+                CASE WHEN any_value(n.is_counted) THEN {BEFORE}
                     ELSE min(j.received_at) FILTER (j.reason IS NULL) END AS counted_at,
-                CASE WHEN any_value(n.is_in_effect) THEN {_BEFORE}
+                CASE WHEN any_value(n.is_in_effect) THEN {BEFORE}
                     ELSE min(j.received_at) END AS in_effect_at
             FROM judged j JOIN keys k USING (slot)
                 JOIN known n ON n.row_key = k.row_key AND n.value = j.value
             WHERE NOT j.is_adjust GROUP BY j.slot, j.value
             """
-        )
-
-    def _make_states(self) -> None:
-        """The state of each row after each commit that touched it, and before all of them."""
-        counted = "reason IS NULL AND NOT is_adjust"
-        # Only what the meter's aggregate needs of everything in effect.
-        wanted = WANTED[self._meter.aggregate]
-        everything = {
-            "all_sum": (f"sum(value) FILTER (NOT is_adjust)::{_D}", "sum"),
-            "all_max": (f"max(value) FILTER (NOT is_adjust)::{_D}", "max"),
-            "all_min": (f"min(value) FILTER (NOT is_adjust)::{_D}", "min"),
-            "all_count": ("count(*) FILTER (NOT is_adjust)", "sum"),
-        }
-        partial = [f"{sql} AS {name}" for name, (sql, _) in everything.items() if name in wanted]
-        before = [name for name in everything if name in wanted]
-        running = [
-            f"({how}({name}) OVER w)::{'BIGINT' if name == 'all_count' else _D} AS {name}"
-            for name, (_, how) in everything.items()
-            if name in wanted
-        ]
-        lasts = ["last"]
-        if "all_last" in wanted:
-            lasts.append("all_last")
-            partial += [
-                f"arg_max(value, place) FILTER (NOT is_adjust)::{_D} AS all_last",
-                "max(place) FILTER (NOT is_adjust) AS all_last_place",
-            ]
-            before += ["all_last", _place("all_last")]
-        if self._unique:
-            partial += [
-                "0::BIGINT AS distinct_counted",
-                "0::BIGINT AS distinct_all",
-            ]
-            before += ["counted::BIGINT", "all_distinct"]
-            running += [
-                "(sum(distinct_counted) OVER w)::BIGINT AS distinct_counted",
-                "(sum(distinct_all) OVER w)::BIGINT AS distinct_all",
-            ]
-        self._execute(
-            f"""
-            CREATE TEMP TABLE partials AS
-            SELECT slot, received_at,
-                sum(value) FILTER ({counted})::{_D} AS agg_sum,
-                max(value) FILTER ({counted})::{_D} AS agg_max,
-                min(value) FILTER ({counted})::{_D} AS agg_min,
-                count(*) FILTER ({counted}) AS agg_count,
-                arg_max(value, place) FILTER ({counted})::{_D} AS last,
-                max(place) FILTER ({counted}) AS last_place,
-                max(ts) FILTER ({counted}) AS watermark_ts,
-                sum(value) FILTER (is_adjust)::{_D} AS standing_sum,
-                count(*) FILTER (is_adjust) AS standing_count
-                {"".join(f", {column}" for column in partial)}
-            FROM judged GROUP BY slot, received_at
-            UNION ALL
-            SELECT slot, {_BEFORE}, agg_sum, agg_max, agg_min, agg_count, agg_last,
-                {_place("last")}, watermark_ts, standing_sum, standing_count
-                {"".join(f", {column}" for column in before)}
-            FROM before
-            """
-        )
-        if self._unique:
-            self._execute(
-                f"""
-                UPDATE partials p SET distinct_counted = n.n FROM (
-                    SELECT slot, counted_at AS at, count(*) AS n FROM members
-                    WHERE counted_at > {_BEFORE} GROUP BY ALL
-                ) n WHERE n.slot = p.slot AND n.at = p.received_at;
-                UPDATE partials p SET distinct_all = n.n FROM (
-                    SELECT slot, in_effect_at AS at, count(*) AS n FROM members
-                    WHERE in_effect_at > {_BEFORE} GROUP BY ALL
-                ) n WHERE n.slot = p.slot AND n.at = p.received_at
-                """
-            )
-        newest = "".join(
-            f", last_value(CASE WHEN {name}_new THEN {name} END IGNORE NULLS) OVER w AS {name}"
-            for name in lasts
-        )
-        self._execute(
-            f"""
-            CREATE TEMP TABLE states AS
-            WITH totals AS (
-                SELECT slot, received_at,
-                    coalesce(sum(agg_sum) OVER w, 0)::{_D} AS agg_sum,
-                    max(agg_max) OVER w AS agg_max,
-                    min(agg_min) OVER w AS agg_min,
-                    (sum(agg_count) OVER w)::BIGINT AS agg_count,
-                    max(watermark_ts) OVER w AS watermark_ts,
-                    sum(standing_sum) OVER w AS standing_sum,
-                    (sum(standing_count) OVER w)::BIGINT AS standing_count
-                    {"".join(f", {column}" for column in running)}
-                    {
-                "".join(
-                    f", {name}, max({name}_place) OVER w AS {name}_place,"
-                    f" coalesce({name}_place = max({name}_place) OVER w, false) AS {name}_new"
-                    for name in lasts
-                )
-            }
-                FROM partials
-                WINDOW w AS (PARTITION BY slot ORDER BY received_at ROWS UNBOUNDED PRECEDING)
-            )
-            SELECT * EXCLUDE ({", ".join([*lasts, *(f"{name}_new" for name in lasts)])})
-                {newest}
-            FROM totals
-            WINDOW w AS (PARTITION BY slot ORDER BY received_at ROWS UNBOUNDED PRECEDING)
-            """
-        )
-        self._make_shown()
-
-    def _make_shown(self) -> None:
-        """What readers see of each state, and its text."""
-        aggregate = self._meter.aggregate
-        counted = {
-            "sum": "agg_sum",
-            "max": "agg_max",
-            "min": "agg_min",
-            "count": f"agg_count::{_D}",
-            "last": "last",
-            "avg": _mean("agg_sum", "agg_count"),
-            "unique": f"distinct_counted::{_D}",
-        }[aggregate]
-        everything = {
-            "sum": f"coalesce(all_sum, 0)::{_D}",
-            "max": "all_max",
-            "min": "all_min",
-            "count": f"all_count::{_D}",
-            "last": "all_last",
-            "avg": _mean("all_sum", "all_count"),
-            "unique": f"distinct_all::{_D}",
-        }[aggregate]
-        self._execute(
-            f"""
-            CREATE TEMP TABLE shown AS
-            WITH amounts AS (
-                SELECT *, last AS agg_last, {counted} AS counted,
-                    CASE WHEN standing_count > 0
-                        THEN (coalesce({everything}, 0) + standing_sum)::{_D}
-                        ELSE {everything} END AS total
-                FROM states
-            ), complete AS (
-                SELECT *, CASE WHEN total IS NULL AND counted IS NULL THEN NULL
-                    ELSE (coalesce(total, 0) - coalesce(counted, 0))::{_D} END AS adjusted
-                FROM amounts
-            )
-            SELECT c.*, k.row_key, {self._text()} AS text
-            FROM complete c JOIN keys k USING (slot)
-            """
-        )
-
-    def _text(self) -> str:
-        """The text of a row, as `encoding.encode_rows` writes it."""
-        kinds = dict(COUNTERS)
-        pieces: list[str] = []
-        constants = iter(range(len(self._constant_runs())))
-        together = False
-        for name in sorted(column.name for column in self._schema.visible):
-            if name in kinds:
-                pieces.append(f"""'"{name}":' || {json_sql(f"c.{name}", kinds[name])}""")
-            elif not together:
-                pieces.append(f"k.constant_{next(constants)}")
-            together = name not in kinds
-        return "'{' || " + " || ',' || ".join(pieces) + " || '}'"
-
-    def _changes(self) -> pa.Table:
-        names = [name for name, _ in COUNTERS]
-        # Each with a comma after it: the last one is cut off below.
-        changed = " || ".join(
-            f"CASE WHEN {name} IS DISTINCT FROM lag({name}) OVER w THEN '\"{name}\",' ELSE '' END"
-            for name in names
-        )
-        # The texts are what decides: nothing else of a row is seen.
-        assert encode_names(["a", "b"]) == '["a","b"]'
-        return self._fetch(
-            f"""
-            WITH steps AS (
-                SELECT received_at, row_key, lag(text) OVER w AS old_row, text AS row,
-                    {changed} AS names
-                FROM shown
-                WINDOW w AS (PARTITION BY slot ORDER BY received_at)
-            )
-            SELECT received_at, row_key,
-                CASE WHEN old_row IS NULL THEN 'insert' ELSE 'update' END AS operation,
-                old_row, row,
-                CASE WHEN old_row IS NOT NULL THEN '[' || rtrim(names, ',') || ']' END AS changed
-            FROM steps
-            WHERE received_at > {_BEFORE} AND row IS DISTINCT FROM old_row
-            """,
-            CHANGES_SCHEMA,
-        )
-
-    def _rows(self) -> pa.Table:
-        wanted = WANTED[self._meter.aggregate]
-        columns = []
-        for column in self._schema.columns:
-            name = column.name
-            source = "NULL"
-            if name in self._schema.key:
-                source = f"k.{quoted(name)}"
-            elif name in dict(COUNTERS):
-                source = f"s.{name}"
-            elif name == "standing_sum":
-                source = "CASE WHEN s.standing_count > 0 THEN s.standing_sum END"
-            elif name == "standing_count":
-                source = "s.standing_count"
-            elif name == "all_sum" and name in wanted:
-                source = f"coalesce(s.all_sum, 0)::{_D}"
-            elif name in wanted and name in _KEPT:
-                source = f"s.{name}"
-            elif name == "all_distinct" and self._unique:
-                source = "s.distinct_all"
-            elif name in ("last_ts", "last_sequence"):
-                source = _taken_apart("s.last_place", name)
-            elif name in ("all_last_ts", "all_last_sequence") and "all_last" in wanted:
-                source = _taken_apart("s.all_last_place", name)
-            columns.append(f"{source} AS {quoted(name)}")
-        return self._fetch(
-            f"""
-            WITH steps AS (
-                SELECT *, CASE WHEN received_at > {_BEFORE}
-                    AND text IS DISTINCT FROM lag(text) OVER w THEN received_at END AS changed_at
-                FROM shown WINDOW w AS (PARTITION BY slot ORDER BY received_at)
-            ), last_steps AS (
-                SELECT * EXCLUDE (changed_at),
-                    max(changed_at) OVER (PARTITION BY slot) AS changed_at
-                FROM steps
-                QUALIFY row_number() OVER (PARTITION BY slot ORDER BY received_at DESC) = 1
-            )
-            SELECT s.row_key, coalesce(s.changed_at, b.row_received_at) AS row_received_at,
-                {", ".join(columns)}
-            FROM last_steps s JOIN keys k USING (slot) LEFT JOIN before b USING (slot)
-            """,
-            rows_schema(self._schema),
         )
 
     def _adjustments(self) -> pa.Table:
@@ -496,7 +262,7 @@ class _Fold:
             SELECT member_key AS row_key, 0 AS row_received_at, of_row, value,
                 counted_at IS NOT NULL AS is_counted, true AS is_in_effect
             FROM members
-            WHERE counted_at > {_BEFORE} OR in_effect_at > {_BEFORE}
+            WHERE counted_at > {BEFORE} OR in_effect_at > {BEFORE}
             """,
             rows_schema(self._members),
         )
@@ -511,27 +277,3 @@ class _Fold:
 
 def _key_type(name: str) -> pa.DataType:
     return ARROW_TYPES["timestamp" if name == PERIOD_START else "string"]
-
-
-def _place(prefix: str) -> str:
-    """The one number for the time and the sequence of a row's last fact."""
-    return f"{prefix}_ts::HUGEINT * {_ORDER_BASE} + {prefix}_sequence"
-
-
-def _taken_apart(place: str, name: str) -> str:
-    operator = "//" if name.endswith("_ts") else "%"
-    return f"({place} {operator} {_ORDER_BASE})::BIGINT"
-
-
-def _mean(total: str, count: str) -> str:
-    """The quotient to nine places, half to even; in whole billionths, as SQL divides in floats."""
-    billionths = f"replace(({total})::{_D}::VARCHAR, '.', '')::HUGEINT"
-    size, half = f"abs({billionths})", f"2 * (abs({billionths}) % {count})"
-    up = f"({half} > {count} OR ({half} = {count} AND ({size} // {count}) % 2 = 1))"
-    quotient = f"(sign({billionths})::HUGEINT * ({size} // {count} + {up}::HUGEINT))"
-    digits = f"abs({quotient})::VARCHAR"
-    # Padding to a length would also cut what is longer.
-    digits = f"lpad({digits}, greatest(10, length({digits}))::INTEGER, '0')"
-    sign = f"CASE WHEN {quotient} < 0 THEN '-' ELSE '' END"
-    text = f"{sign} || left({digits}, -9) || '.' || right({digits}, 9)"
-    return f"CASE WHEN {count} > 0 THEN ({text})::{_D} END"

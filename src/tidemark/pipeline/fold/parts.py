@@ -37,6 +37,9 @@ CHANGES: Final = "changes"
 ADJUSTMENTS: Final = "adjustments"
 ERRORS: Final = "errors"
 COMMITS: Final = "commits"
+# Events and ends of streams, for the time stage.
+TUPLES: Final = "tuples"
+ENDS: Final = "ends"
 # Corrections, whose owners must be folded anew from the ledger.
 CORRECTED: Final = "corrected"
 # Keys of a table that were folded anew: what the first fold said of them does not hold.

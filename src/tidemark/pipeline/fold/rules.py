@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Any, Final, NamedTuple
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tidemark.canonical import canonical_json
 from tidemark.pipeline.definitions import MeterDefinition
+
+if TYPE_CHECKING:
+    # A server asks when a fact is late, too, and has no other use for it.
+    import pyarrow as pa
 
 LATE: Final = "late"
 CLOSED: Final = "closed"

@@ -14,6 +14,7 @@ import pyarrow as pa
 from tidemark.pipeline import facts
 from tidemark.pipeline.definitions import ORDER, TableDefinition, deleted_schema
 from tidemark.pipeline.fold.meter_rows import ReadRows
+from tidemark.pipeline.fold.meter_sql import BEFORE, ORDER_BASE
 from tidemark.pipeline.fold.parts import (
     CHANGES,
     CHANGES_SCHEMA,
@@ -27,8 +28,7 @@ from tidemark.pipeline.fold.texts import key_sql, open_database, quoted, row_sql
 from tidemark.pipeline.output.encoding import row_keys
 from tidemark.pipeline.output.schema import ViewSchema
 
-_BEFORE: Final = -1
-_ORDER_BASE: Final = 10**18
+_FIELDS: Final = "fields."
 
 
 def fold_table(
@@ -61,24 +61,20 @@ class _Fold:
         self._deleted = deleted_schema(table)
         self._read = read
         self._logged = logged
-        self._columns = [quoted(column.name) for column in schema.visible]
+        self._names = [column.name for column in schema.visible]
 
     def run(self, given: pa.Table, place: int) -> list[Part]:
-        rows = given.column(facts.table_column(place)).combine_chunks()
-        columns = dict(zip((f.name for f in rows.type), rows.flatten(), strict=True))
+        # The fields stay together in a struct, because they may be called as anything here is.
         arranged = {name: given.column(name) for name in ("received_at", "ingress_sequence", "ts")}
-        arranged |= {"is_deleted": given.column("deleted")}
-        visible = {f"v_{c.name}": columns[c.name] for c in self._schema.visible}
-        self._database.register("given", pa.table(arranged | visible))
-        names = ", ".join(
-            f"{quoted('v_' + c.name)} AS {quoted(c.name)}" for c in self._schema.visible
-        )
+        arranged |= {"deleted": given.column("deleted")}
+        arranged |= {"fields": given.column(facts.table_column(place))}
+        self._database.register("given", pa.table(arranged))
         self._database.execute(
             f"""
             CREATE TEMP TABLE events AS
-            SELECT {key_sql(self._schema.key_columns)} AS row_key, received_at AS at, is_deleted,
-                {_order("ts", "ingress_sequence")} AS place, * EXCLUDE (received_at, is_deleted)
-            FROM (SELECT received_at, ingress_sequence, ts, is_deleted, {names} FROM given)
+            SELECT {key_sql(self._schema.key_columns, _FIELDS)} AS row_key, received_at AS moment,
+                deleted AS is_deleted, {_order("ts", "ingress_sequence")} AS place, fields
+            FROM given
             """
         )
         self._make_before()
@@ -95,16 +91,15 @@ class _Fold:
             tombs = self._read(self._deleted.name, row_keys(self._deleted, {"of_row": keys}))
         self._register("tombs", self._deleted, tombs)
         ts, sequence = (name for name, _ in ORDER)
+        members = ", ".join(f"{quoted(name)} := {quoted(name)}" for name in self._names)
         self._database.execute(
             f"""
             CREATE TEMP TABLE before AS
-            SELECT row_key, {_BEFORE} AS at, false AS is_deleted,
-                {_order(ts, sequence)} AS place, {", ".join(self._columns)}
+            SELECT row_key, {BEFORE} AS moment, false AS is_deleted,
+                {_order(ts, sequence)} AS place, struct_pack({members}) AS fields
             FROM stored
             UNION ALL
-            SELECT of_row, {_BEFORE}, true, {_order(ts, sequence)},
-                {", ".join("NULL" for _ in self._columns)}
-            FROM tombs
+            SELECT of_row, {BEFORE}, true, {_order(ts, sequence)}, NULL FROM tombs
             """
         )
 
@@ -113,32 +108,25 @@ class _Fold:
             f"""
             CREATE TEMP TABLE winners AS
             WITH commits AS (
-                SELECT row_key, at, is_deleted, place, {", ".join(self._columns)} FROM events
-                QUALIFY row_number() OVER (PARTITION BY row_key, at ORDER BY place DESC) = 1
+                SELECT row_key, moment, is_deleted, place, fields FROM events
+                QUALIFY row_number() OVER (PARTITION BY row_key, moment ORDER BY place DESC) = 1
             ), story AS (SELECT * FROM commits UNION ALL SELECT * FROM before),
             compared AS (
                 SELECT *, max(place) OVER (
-                    PARTITION BY row_key ORDER BY at
+                    PARTITION BY row_key ORDER BY moment
                     ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
                 ) AS reached FROM story
             )
             SELECT * EXCLUDE (reached),
-                CASE WHEN NOT is_deleted THEN {row_sql(self._schema)} END AS text
+                CASE WHEN NOT is_deleted THEN {row_sql(self._schema, _FIELDS)} END AS text
             FROM compared WHERE reached IS NULL OR place > reached
             """
         )
-        changed = " || ".join(
-            f"CASE WHEN {name} IS DISTINCT FROM lag({name}) OVER w"
-            f" THEN {_literal(json_name)} ELSE '' END"
-            for name, json_name in zip(
-                self._columns, (f'"{c.name}",' for c in self._schema.visible), strict=True
-            )
-        )
         self._database.execute(
-            f"""
+            """
             CREATE TEMP TABLE steps AS
-            SELECT *, lag(text) OVER w AS old_text, {changed} AS names FROM winners
-            WINDOW w AS (PARTITION BY row_key ORDER BY at)
+            SELECT *, lag(text) OVER w AS old_text, lag(fields) OVER w AS old_fields FROM winners
+            WINDOW w AS (PARTITION BY row_key ORDER BY moment)
             """
         )
 
@@ -149,7 +137,8 @@ class _Fold:
             parts.append(Part(name, CHANGES, self._changes()))
         gone = self._fetch(
             f"""SELECT e.row_key FROM ({_ENDS}) e
-            WHERE e.is_deleted AND e.at > {_BEFORE} AND e.row_key IN (SELECT row_key FROM stored)"""
+            WHERE e.is_deleted AND e.moment > {BEFORE}
+                AND e.row_key IN (SELECT row_key FROM stored)"""
         )
         parts.append(Part(name, DELETED, gone))
         if self._table.delete_when is not None:
@@ -159,38 +148,43 @@ class _Fold:
     def _rows(self) -> pa.Table:
         ts, sequence = (name for name, _ in ORDER)
         columns = [
-            f"(e.place // {_ORDER_BASE})::BIGINT AS {ts}"
+            f"(e.place // {ORDER_BASE})::BIGINT AS {ts}"
             if column.name == ts
-            else f"(e.place % {_ORDER_BASE})::BIGINT AS {sequence}"
+            else f"(e.place % {ORDER_BASE})::BIGINT AS {sequence}"
             if column.name == sequence
-            else f"e.{quoted(column.name)}"
+            else f"e.{_FIELDS}{quoted(column.name)}"
             for column in self._schema.columns
         ]
         return self._fetch(
             f"""
             WITH shown AS (
-                SELECT row_key, max(at) AS at FROM steps
-                WHERE at > {_BEFORE} AND text IS DISTINCT FROM old_text GROUP BY row_key
+                SELECT row_key, max(moment) AS moment FROM steps
+                WHERE moment > {BEFORE} AND text IS DISTINCT FROM old_text GROUP BY row_key
             )
-            SELECT e.row_key, coalesce(s.at, b.row_received_at) AS row_received_at,
+            SELECT e.row_key, coalesce(s.moment, b.row_received_at) AS row_received_at,
                 {", ".join(columns)}
             FROM ({_ENDS}) e LEFT JOIN shown s USING (row_key)
                 LEFT JOIN stored b ON b.row_key = e.row_key
-            WHERE NOT e.is_deleted AND e.at > {_BEFORE}
+            WHERE NOT e.is_deleted AND e.moment > {BEFORE}
             """,
             rows_schema(self._schema),
         )
 
     def _changes(self) -> pa.Table:
+        names = " || ".join(
+            f"CASE WHEN {_FIELDS}{quoted(name)} IS DISTINCT FROM old_{_FIELDS}{quoted(name)}"
+            f" THEN '{quoted(name)},' ELSE '' END"
+            for name in self._names
+        )
         return self._fetch(
             f"""
-            SELECT at AS received_at, row_key,
+            SELECT moment AS received_at, row_key,
                 CASE WHEN old_text IS NULL THEN 'insert' WHEN text IS NULL THEN 'delete'
                     ELSE 'update' END AS operation,
                 old_text AS old_row, text AS row,
                 CASE WHEN old_text IS NOT NULL AND text IS NOT NULL
-                    THEN '[' || rtrim(names, ',') || ']' END AS changed
-            FROM steps WHERE at > {_BEFORE} AND text IS DISTINCT FROM old_text
+                    THEN '[' || rtrim({names}, ',') || ']' END AS changed
+            FROM steps WHERE moment > {BEFORE} AND text IS DISTINCT FROM old_text
             """,
             CHANGES_SCHEMA,
         )
@@ -198,9 +192,9 @@ class _Fold:
     def _tombstones(self) -> list[Part]:
         name = self._deleted.name
         made = self._fetch(
-            f"""SELECT e.row_key AS of_row, (e.place // {_ORDER_BASE})::BIGINT AS ts,
-            (e.place % {_ORDER_BASE})::BIGINT AS sequence
-            FROM ({_ENDS}) e WHERE e.is_deleted AND e.at > {_BEFORE}"""
+            f"""SELECT e.row_key AS of_row, (e.place // {ORDER_BASE})::BIGINT AS ts,
+            (e.place % {ORDER_BASE})::BIGINT AS sequence
+            FROM ({_ENDS}) e WHERE e.is_deleted AND e.moment > {BEFORE}"""
         )
         of_row = made.column("of_row").to_pylist()
         columns = [
@@ -239,14 +233,11 @@ class _Fold:
 
 # How each key ends.
 _ENDS: Final = (
-    "SELECT * FROM winners QUALIFY row_number() OVER (PARTITION BY row_key ORDER BY at DESC) = 1"
+    "SELECT * FROM winners"
+    " QUALIFY row_number() OVER (PARTITION BY row_key ORDER BY moment DESC) = 1"
 )
 
 
 def _order(ts: str, sequence: str) -> str:
     """One number that sorts as time and sequence do."""
-    return f"{ts}::HUGEINT * {_ORDER_BASE} + {sequence}"
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+    return f"{ts}::HUGEINT * {ORDER_BASE} + {sequence}"

@@ -147,6 +147,9 @@ class _Fold:
             name = (event.tenant_id, event.target_key or event.idempotency_key)
             if event.target_key is None:
                 original = self._originals[name] = _Original(event)
+                if event.kind == facts.FACT and event.slot in self._touched:
+                    # Known even if it is corrected at once and never shows under this key.
+                    self._versions.setdefault(self._key(event), {})
             elif name in self._originals:
                 original = self._originals[name]
                 (original.voids if event.kind == facts.VOID else original.amends).append(event)
@@ -183,14 +186,18 @@ class _Fold:
         event = original.deciding()
         if event is None or event.kind == facts.ERROR or event.slot not in self._touched:
             return keys
-        assert event.row is not None
         ts = event.ts if event.ts is not None else original.event.ts
         assert ts is not None
-        key = row_key(self._schema, [event.row[name] for name in self._schema.key])
+        key = self._key(event)
+        assert event.row is not None
         row = None if event.deleted else tuple(event.row[name] for name in self._names)
         self._versions.setdefault(key, {})[sequence] = _Version(Order(ts, sequence), row)
         original.key = key
         return keys | {key}
+
+    def _key(self, event: _Event) -> str:
+        assert event.row is not None
+        return row_key(self._schema, [event.row[name] for name in self._schema.key])
 
     def change(
         self, received_at: int, key: str, old: _Version | None, new: _Version | None

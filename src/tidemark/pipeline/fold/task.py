@@ -23,8 +23,10 @@ from tidemark.pipeline.fold.meters_vectorised import fold_vectorised
 from tidemark.pipeline.fold.parts import (
     COMMITS,
     CORRECTED,
+    ENDS,
     ERRORS,
     ERRORS_SCHEMA,
+    TUPLES,
     Part,
     to_ipc,
 )
@@ -33,6 +35,8 @@ from tidemark.pipeline.fold.tables_corrected import fold_table_corrected
 from tidemark.pipeline.output.port import ViewRow, ViewsSink
 from tidemark.pipeline.output.schema import ViewSchema
 from tidemark.pipeline.source.failures import brought_home
+from tidemark.pipeline.time.reorder import TUPLES_SCHEMA
+from tidemark.pipeline.time.watermarks import ENDS_SCHEMA
 
 OpenViews = Callable[[], Awaitable[ViewsSink]]
 """Opens the views store in the process of a task; it must pickle."""
@@ -84,9 +88,10 @@ class FoldTask:
         commits = _of_kind(table, facts.COMMIT)
         if commits.num_rows:
             yield Part("", COMMITS, commits.select(_COMMIT_COLUMNS))
+        yield from _for_time(table)
         for number, own in _by_view(table):
             view = self._views[number]
-            yield _errors(view, own)
+            yield _errors(view.definition.name, view.stage, _of_kind(own, facts.ERROR))
             corrections = own.filter(pc.is_valid(own.column("target_key")))
             if corrections.num_rows:
                 yield Part(view.definition.name, CORRECTED, corrections)
@@ -196,6 +201,21 @@ def _by_view(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
             yield number, table.filter(pc.equal(table.column("view"), number))
 
 
+def _for_time(table: pa.Table) -> Iterator[Part]:
+    """What the time stage gets, in the shapes it wants."""
+    for kind, part, schema in (
+        (facts.TUPLE, TUPLES, TUPLES_SCHEMA),
+        (facts.END, ENDS, ENDS_SCHEMA),
+    ):
+        found = _of_kind(table, kind)
+        if found.num_rows:
+            source = {"stream": "time_stream", "data": "payload"}
+            columns = {name: found.column(source.get(name, name)) for name in schema.names}
+            yield Part("", part, pa.table(columns).cast(schema))
+    timeless = table.filter(pc.equal(table.column("view"), facts.NO_VIEW))
+    yield _errors("", "time", _of_kind(timeless, facts.ERROR))
+
+
 def _of_kind(table: pa.Table, kind: str) -> pa.Table:
     return table.filter(pc.equal(table.column("kind"), kind))
 
@@ -212,11 +232,10 @@ def _one_each(table: pa.Table) -> pa.Table:
     return table.take(places)
 
 
-def _errors(view: FoldedView, own: pa.Table) -> Part:
-    errors = _of_kind(own, facts.ERROR)
+def _errors(view: str, stage: str, errors: pa.Table) -> Part:
     columns = {
         "ingress_sequence": errors.column("ingress_sequence"),
-        "stage": pa.repeat(view.stage, errors.num_rows),
+        "stage": pa.repeat(stage, errors.num_rows),
         "received_at": errors.column("received_at"),
         "code": errors.column("error_code"),
         "message": errors.column("error_message"),
@@ -224,7 +243,7 @@ def _errors(view: FoldedView, own: pa.Table) -> Part:
         "stream": errors.column("stream"),
         "idempotency_key": errors.column("idempotency_key"),
     }
-    return Part(view.definition.name, ERRORS, pa.table(columns).cast(ERRORS_SCHEMA))
+    return Part(view, ERRORS, pa.table(columns).cast(ERRORS_SCHEMA))
 
 
 def _packed(parts: Iterator[Part]) -> pa.RecordBatch:

@@ -1,0 +1,78 @@
+"""`python -m benchmarks.pipeline`: measures, prints the report, and writes JSON if asked to."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from benchmarks.ingest.machine import describe_machine
+from benchmarks.pipeline.catch_up import measure_catch_up
+from benchmarks.pipeline.growth import measure_growth
+from benchmarks.pipeline.latency import measure_latency
+from benchmarks.pipeline.report import report
+from benchmarks.pipeline.results import Results, targets
+from benchmarks.pipeline.rig import FULL, QUICK, Rig
+
+PARTS: Final = ("catch-up", "growth", "latency")
+
+
+def main(arguments: list[str]) -> int:
+    """How fast it was is no error."""
+    options = _parser().parse_args(arguments)
+    if not Path("/proc/self/stat").exists():
+        print("This benchmark reads /proc, which only Linux has.", file=sys.stderr)
+        return 2
+    results = asyncio.run(_measure(options, arguments))
+    sys.stdout.write(report(results))
+    if options.json is not None:
+        document = msgspec.to_builtins(results) | {
+            "targets": msgspec.to_builtins(list(targets(results))),
+        }
+        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
+    return 0
+
+
+async def _measure(options: argparse.Namespace, arguments: list[str]) -> Results:
+    parts = options.only or list(PARTS)
+    began = time.monotonic()
+    with Rig(QUICK if options.quick else FULL) as rig:
+        return Results(
+            command=" ".join(["python -m benchmarks.pipeline", *arguments]),
+            machine=describe_machine(rig.postgres),
+            catch_up=await measure_catch_up(rig) if "catch-up" in parts else None,
+            growth=await measure_growth(rig) if "growth" in parts else None,
+            latency=await measure_latency(rig) if "latency" in parts else None,
+            seconds=time.monotonic() - began,
+        )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.pipeline",
+        description="Measures the pipeline beside what plain Spark and DuckDB take for less. Leave"
+        " the machine alone meanwhile.",
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=PARTS,
+        metavar="PART",
+        help=f"measure this part: {', '.join(PARTS)}; may be given several times",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="a run of seconds that shows that everything works; its figures mean nothing",
+    )
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write everything to this file")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

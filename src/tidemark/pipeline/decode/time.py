@@ -1,0 +1,107 @@
+"""Events as the time stage sees them: whose time they stand in, and which it is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
+from pyspark.sql.types import StringType, StructField, StructType
+
+from tidemark.pipeline import facts
+from tidemark.pipeline.decode.shape import FactShape, ledger, made, made_name
+from tidemark.pipeline.time.messages import (
+    MESSAGES_FIELD,
+    RecordTimeColumns,
+    record_time_columns,
+)
+from tidemark.pipeline.time.plans import TimePlan
+from tidemark.pipeline.time.registry import EventtimeTypeRegistry
+
+
+class TimeDecoder:
+    """Decodes for streams whose events have a time of their own or are written in order.
+
+    `records` are streams whose events hold messages of others.
+    """
+
+    def __init__(
+        self,
+        plan: TimePlan,
+        ordered: Collection[str],
+        records: Collection[str],
+        registry: EventtimeTypeRegistry,
+    ) -> None:
+        self._plan = plan
+        self._ordered = sorted(ordered)
+        self._records = sorted(set(records) - set(plan.timed)) if plan.timed else []
+        self._registry = registry
+
+    @property
+    def streams(self) -> Sequence[str]:
+        """The streams it looks at; of all others nobody needs the time."""
+        return sorted({*self._plan.timed, *self._ordered, *self._records})
+
+    def fact(self, frame: DataFrame, shape: FactShape) -> tuple[DataFrame, str]:
+        """The rows with a column for the time stage's fact, null where there is none."""
+        stream = ledger("stream")
+        frame = frame.withColumns(
+            {made_name("time_stream"): self._stream(), made_name("time_ts"): self._ts()}
+        )
+        # Spread over all tasks: nothing of this has to meet before it is in the driver.
+        place = {"view": fn.lit(facts.NO_VIEW), "slot": ledger("ingress_sequence")}
+        kept = fn.when(made("time_stream").isin(self._ordered), ledger("data"))
+        tuple_of = shape.fact(
+            **place,
+            kind=facts.TUPLE,
+            ts=made("time_ts"),
+            time_stream=made("time_stream"),
+            payload=kept,
+        )
+        error = shape.fact(
+            **place,
+            kind=facts.ERROR,
+            error_code="invalid_event_time",
+            error_message="the time of this event is missing or cannot be read",
+        )
+        name = made_name("fact_time")
+        control = ledger("control")
+        return frame.withColumn(
+            name,
+            fn.when(
+                stream.isin(self.streams),
+                fn.when(control == "end", shape.fact(**place, kind=facts.END, time_stream=stream))
+                .when(control.isNotNull() | made("time_stream").isNull(), None)
+                .when(made("time_ts").isNull(), error)
+                .otherwise(tuple_of),
+            ),
+        ), name
+
+    def _stream(self) -> Column:
+        """In whose time an event stands; null for a record without any."""
+        if not self._records:
+            return ledger("stream")
+        is_record = ledger("stream").isin(self._records)
+        return fn.when(is_record, self._of_messages().stream).otherwise(ledger("stream"))
+
+    def _ts(self) -> Column:
+        ts = ledger("received_at")
+        for stream, time in self._plan.timed.items():
+            assert time.column is not None
+            assert time.type is not None
+            # A schema finds a field of any name; a path would have to be escaped.
+            shape = StructType([StructField(time.column, StringType())])
+            data = fn.when(ledger("stream") == stream, ledger("data"))
+            value = fn.from_json(data, shape)[time.column]
+            parsed = fn.unix_micros(self._registry.resolve(time.type)(value))
+            ts = fn.when(ledger("stream") == stream, parsed).otherwise(ts)
+        if self._records:
+            own = fn.unix_micros(self._of_messages().ts)
+            ts = fn.when(ledger("stream").isin(self._records), own).otherwise(ts)
+        return ts
+
+    def _of_messages(self) -> RecordTimeColumns:
+        shape = StructType([StructField(MESSAGES_FIELD, StringType())])
+        data = fn.when(ledger("stream").isin(self._records), ledger("data"))
+        messages = fn.from_json(data, shape)[MESSAGES_FIELD]
+        return record_time_columns(messages, self._plan.timed, self._registry)
