@@ -45,7 +45,10 @@ USAGE = {
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    (tmp_path / "tidemark.yaml").write_text(sample_text())
+    """The sample without its pipeline, which would take Spark for each of these tests."""
+    text = sample_text().replace("  enabled: true\n", "  enabled: false\n")
+    assert text != sample_text()
+    (tmp_path / "tidemark.yaml").write_text(text)
     return tmp_path
 
 

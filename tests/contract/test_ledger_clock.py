@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,11 +27,15 @@ from tests.contract.stores import (
     append,
     append_history,
 )
+from tidemark.config import load_config
 from tidemark.errors import ClockLeap
 from tidemark.ledger import clock_guard
 from tidemark.ledger.ticker import run_ticker
+from tidemark.ops.frontier import FrontierWatch
 from tidemark.ops.health import Health
 from tidemark.ops.metrics import Metrics
+from tidemark.ops.opened_views import OpenedViews
+from tidemark.ops.pipeline_status import PipelineStatus
 from tidemark.web.messages import Request
 
 
@@ -235,13 +240,15 @@ async def test_asking_for_the_clock_notices_that_another_process_has_confirmed(
 
 
 async def test_a_held_process_is_ready_again_when_another_has_confirmed(
-    home: LedgerHome, clock: ManualClock
+    home: LedgerHome, clock: ManualClock, tmp_path: Path
 ) -> None:
     async def no_body() -> dict[str, Any]:
         raise AssertionError("there is no body to read")
 
     held, other = await home.open(clock), await home.open(clock)
-    health = Health(held, Metrics(), clock)
+    views = OpenedViews(load_config(None, {"TIDEMARK_STATE_DIR": str(tmp_path)}))
+    watch = FrontierWatch(views, held, clock)
+    health = Health(held, views, watch, PipelineStatus(tmp_path), Metrics())
     request = Request({"type": "http", "headers": []}, no_body)
     assert (await health.readyz(request)).status == 200
     clock.step(2 * HOUR)

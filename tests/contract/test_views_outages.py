@@ -136,8 +136,11 @@ async def test_views_are_kept_beside_the_ledger(tmp_path: Path, postgres_url: st
     shared = load_config(None, state_dir | {"TIDEMARK_LEDGER__URL": postgres_url})
     assert views_place(embedded) == tmp_path / "state" / "views.db"
     assert views_place(shared) == postgres_url
-    assert views_place(shared, f"sqlite:///{tmp_path}/v.db") == tmp_path / "v.db"
-    assert views_place(embedded, postgres_url) == postgres_url
+    file_url = f"sqlite:///{tmp_path}/v.db"
+    elsewhere = {"TIDEMARK_LEDGER__URL": postgres_url, "TIDEMARK_VIEW_STORE__URL": file_url}
+    assert views_place(load_config(None, state_dir | elsewhere)) == tmp_path / "v.db"
+    elsewhere = {"TIDEMARK_VIEW_STORE__URL": postgres_url}
+    assert views_place(load_config(None, state_dir | elsewhere)) == postgres_url
     for config in (embedded, shared):
         assert len(await migrate_views(config, dry_run=True)) == 1
         views = await open_views(config)

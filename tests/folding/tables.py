@@ -136,7 +136,7 @@ def result_of(
         of_row, ts, seq = tombstone.values
         result.tombstones[of_row] = (ts, seq)  # type: ignore[index, assignment]
     for received_at, key, op, old, new, changed in changes:
-        touched = None if changed is None else tuple(msgspec.json.decode(changed))
+        touched = tuple(msgspec.json.decode(changed)) if isinstance(changed, str) else changed
         result.changes.append(TableChange(received_at, key, op, old, new, touched))
     result.changes.sort(key=lambda change: (change.received_at, change.key))
     result.errors = sorted(errors)

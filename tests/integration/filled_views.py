@@ -60,7 +60,7 @@ class FilledViews:
         changed: Mapping[str, Any],
     ) -> int:
         ledger = await open_ledger(self._config, SystemClock())
-        views = await open_views(self._config, self._config.view_store.url)
+        views = await open_views(self._config)
         try:
             head = await ledger.head()
             end = Frontier(head.last_sequence, head.received_at, head.chain, ledger.ledger_id)

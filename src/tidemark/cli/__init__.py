@@ -3,6 +3,7 @@
 program       the list of commands, and how each of them ends
 outcome       exit codes, and errors as people and programs read them
 output        text for people, JSON for programs
+asking        one question to a server
 answers       what a server says when it does not do as asked
 options       options that commands share: which configuration, which server
 
@@ -13,6 +14,7 @@ sending       send: with sent_lines, resume, refusals and progress
 importing     import
 tailing       tail
 usage         usage, adjustments, errors: with listing
+explaining    explain: with explanations
 ledger        migrate, confirm-clock
 """
 

@@ -63,12 +63,17 @@ def init(path: Path, force: bool, as_json: bool) -> None:
 @click.command
 @config_option
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of the file, for editors.")
+@click.option(
+    "--expressions",
+    is_flag=True,
+    help="Also check the Spark SQL in it, and types of event time; starts Spark for some seconds.",
+)
 @json_option
-def check(config_path: Path | None, schema: bool, as_json: bool) -> None:
+def check(config_path: Path | None, schema: bool, expressions: bool, as_json: bool) -> None:
     """Say what a configuration means, or what is wrong with it.
 
     Every problem is listed with its place, what was expected and a hint; the exit code is then 2.
-    Nothing is started, no database is asked.
+    No database is asked, and nothing is started but Spark, for --expressions.
     """
     if schema:
         import json
@@ -76,13 +81,20 @@ def check(config_path: Path | None, schema: bool, as_json: bool) -> None:
         write_line(json.dumps(json_schema(), indent=2, ensure_ascii=False))
         return
     configured = configuration(config_path)
+    if expressions:
+        _check_expressions(configured.config)
     warnings = [*advise(configured.config), *_access_advice(configured.config)]
     if as_json:
-        write_json(_document(configured, warnings))
+        write_json(_document(configured, warnings, expressions=expressions))
         return
     write_line(f"{configured.source} is valid.")
     write_lines(pairs(_summary(configured.config)))
     write_lines(_streams(configured.config))
+    write_lines(_rollups(configured.config))
+    if expressions:
+        write_line("  Spark takes every expression.")
+    elif configured.config.meters or configured.config.views:
+        write_line("  expressions: not checked; --expressions does, with Spark")
     for warning in warnings:
         write_note(f"warning: {warning.path}: {warning.message}", style="yellow")
         if warning.hint:
@@ -130,6 +142,33 @@ def _streams(config: Config) -> Iterable[str]:
             yield f"      {'meta' if stream.kind == 'usage' else 'data':9} {_fields(stream)}"
 
 
+def _rollups(config: Config) -> Iterable[str]:
+    if config.meters:
+        yield f"  {plural(len(config.meters), 'meter')}"
+    for name, meter in config.meters.items():
+        groups = f" by {', '.join(meter.group_by)}" if meter.group_by else ""
+        yield f"    {name}: {meter.aggregate} of {meter.metric or name} a {meter.period}{groups}"
+    if config.views:
+        yield f"  {plural(len(config.views), 'view')}"
+    for name, view in config.views.items():
+        yield f"    {name}: the last of {view.stream} by {', '.join(view.key)}"
+
+
+def _check_expressions(config: Config) -> None:
+    """Raises `ConfigError` for the first one that Spark does not take."""
+    from tidemark.cli.logs import quiet_spark
+    from tidemark.cli.long_work import run_beside
+
+    quiet_spark()
+
+    def work(stop: object) -> None:
+        from tidemark.app.pipeline import check_expressions
+
+        check_expressions(config)
+
+    run_beside(work)
+
+
 def _fields(stream: StreamConfig) -> str:
     return ", ".join(
         f"{name} {'|'.join(field.values) if field.values else field.type}"
@@ -138,7 +177,9 @@ def _fields(stream: StreamConfig) -> str:
     )
 
 
-def _document(configured: Configured, warnings: Iterable[Problem]) -> dict[str, Any]:
+def _document(
+    configured: Configured, warnings: Iterable[Problem], *, expressions: bool
+) -> dict[str, Any]:
     config = configured.config
     kind, place = _ledger(config)
     return {
@@ -175,6 +216,21 @@ def _document(configured: Configured, warnings: Iterable[Problem]) -> dict[str, 
             }
             for name, stream in config.streams.items()
         },
+        "meters": {
+            name: {
+                "metric": meter.metric or name,
+                "aggregate": meter.aggregate,
+                "period": meter.period,
+                "timezone": meter.timezone,
+                "groupBy": meter.group_by,
+            }
+            for name, meter in config.meters.items()
+        },
+        "views": {
+            name: {"stream": view.stream, "key": view.key, "calculated": list(view.calculated)}
+            for name, view in config.views.items()
+        },
+        "expressionsChecked": expressions,
         "warnings": [
             {"path": warning.path, "message": warning.message, "hint": warning.hint}
             for warning in warnings

@@ -9,20 +9,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import urlencode
 
 import click
 import msgspec
 import urllib3
 
-from tidemark.cli.answers import not_ours, refusal, unreachable
+from tidemark.cli.answers import not_ours
+from tidemark.cli.asking import Asking
 from tidemark.cli.options import Server
 from tidemark.cli.outcome import usage_error
 from tidemark.cli.output import discard, is_live, one_line, printable, put, write_note
 
-_CONNECT_TIMEOUT_S: Final = 10.0
-# Longer than the server lets anybody wait for a sequence.
-_READ_TIMEOUT_S: Final = 60.0
 _LARGEST_PAGE: Final = 1000
 _ROW_ENDS: Final = "\r\n"
 
@@ -92,11 +89,9 @@ class _Pages:
         self, kind: Kind, target: Server, query: dict[str, str], limit: int | None
     ) -> None:
         self._kind = kind
-        self._server = target
+        self._asking = Asking(target)
         self._query = query
         self._left = limit
-        # The server is named, and asked itself: no proxy, no redirect.
-        self._pool = urllib3.PoolManager(num_pools=1, maxsize=1)
 
     def json(self) -> Iterator[_Page]:
         cursor: str | None = None
@@ -145,24 +140,7 @@ class _Pages:
         query = {**self._query, "format": form, "limit": str(page)}
         if cursor is not None:
             query["cursor"] = cursor
-        headers = {}
-        if self._server.api_key:
-            headers["Authorization"] = f"Bearer {self._server.api_key}"
-        try:
-            answer = self._pool.request(
-                "GET",
-                f"{self._server.url}{self._kind.path}?{urlencode(query)}",
-                headers=headers,
-                timeout=urllib3.Timeout(connect=_CONNECT_TIMEOUT_S, read=_READ_TIMEOUT_S),
-                retries=False,
-                redirect=False,
-            )
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            # What comes before the last colon is of no use to people.
-            raise unreachable(self._server.url, str(error).rpartition(": ")[2]) from error
-        if answer.status != 200:
-            raise refusal(answer.status, answer.data, "list")
-        return answer
+        return self._asking.get(self._kind.path, query, "list")
 
 
 def _write_json(pages: _Pages) -> None:

@@ -22,7 +22,8 @@ class ExitCode(IntEnum):
 
 EXIT_CODES = {
     ExitCode.OK: "Everything was done. For `send` and `import`: every event is in the ledger.",
-    ExitCode.FAILED: "It could not be done: a server or a database is away, access was denied.",
+    ExitCode.FAILED: "It could not be done: a server or a database is away, access was denied."
+    " For `verify`: something differs.",
     ExitCode.UNUSABLE: "The command line, the configuration or a file named in them is at fault.",
     ExitCode.REFUSED: "`send` and `import`: it went through, but some events were refused.",
     ExitCode.INTERRUPTED: "Interrupted by Ctrl-C before the end.",
@@ -35,9 +36,13 @@ _UNUSABLE_CODES = frozenset(
     {
         USAGE,
         "config_invalid",
+        "definition_changed",
         "event_file_unreadable",
         "invalid_parameter",
         "invalid_setting",
+        "invalid_view",
+        "java_missing",
+        "java_too_old",
         "salt_mismatch",
         "unknown_meter",
     }

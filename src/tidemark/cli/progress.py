@@ -15,7 +15,9 @@ _LINE_EVERY_US = 5 * MICROS_PER_SECOND
 
 
 class Progress(Protocol):
-    """Told how far the work is."""
+    """Told how far the work is. A bar is to be told often, lines only of what is worth one."""
+
+    is_bar: bool
 
     def begin(self, label: str, total: int | None) -> None:
         """Another piece of work begins. Without a total nobody knows how much is to come."""
@@ -28,17 +30,19 @@ class Progress(Protocol):
 
 
 @contextlib.contextmanager
-def show_progress(clock: Clock) -> Iterator[Progress]:
+def show_progress(clock: Clock, logger_name: str = "tidemark.client") -> Iterator[Progress]:
     """Show the progress of work on stderr.
 
-    What the client library logs meanwhile, such as that the server is away, is shown too.
+    What is logged meanwhile, such as that a server is away, is shown too.
     """
     shown = _bar() if is_live(sys.stderr) else contextlib.nullcontext(_Lines(clock))
-    with shown as progress, _logged("tidemark.client", progress):
+    with shown as progress, _logged(logger_name, progress):
         yield progress
 
 
 class _Lines:
+    is_bar = False
+
     def __init__(self, clock: Clock) -> None:
         self._label = ""
         self._clock = clock
@@ -75,6 +79,8 @@ def _bar() -> Iterator[Progress]:
         task = rich.add_task("", total=None, text="")
 
         class Bar:
+            is_bar = True
+
             def begin(self, label: str, total: int | None) -> None:
                 rich.reset(task, description=label, total=total, text="")
 

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from tidemark.cli.logs import log_to_stderr
 from tidemark.cli.options import (
     API_KEY_VARIABLE,
     DEFAULT_URL,
@@ -30,12 +31,17 @@ from tidemark.cli.options import (
     configuration,
     json_option,
 )
-from tidemark.cli.outcome import ExitCode, usage_error
+from tidemark.cli.outcome import ExitCode, error_document, usage_error
 from tidemark.cli.output import pairs, program_name, write_json, write_line, write_lines
+from tidemark.errors import TidemarkError
+from tidemark.ops.pipeline_status import PipelineStatus
+from tidemark.ops.supervision import Supervised
 from tidemark.ops.workers import inherited_socket, run_workers
 
 if TYPE_CHECKING:
     from tidemark.config import Config
+
+log = logging.getLogger(__name__)
 
 _READY_POLL_S = 0.1
 
@@ -78,15 +84,16 @@ def up(
     api_key: str | None,
     as_json: bool,
 ) -> int:
-    """Run everything in the foreground.
+    """Run everything in the foreground: the HTTP API, and the pipeline beside it.
 
     Prints where to look when it is ready. Ctrl-C or SIGTERM stops it: what was taken is committed
-    first, and the exit code is 0.
+    first, and the exit code is 0. If the pipeline cannot run, events are still taken.
     """
     options = {"--host": host, "--port": port, "--workers": workers}
     configured = configuration(config_path, options)
     background = [_demo(configured.config, api_key)] if demo else []
-    return _run(configured, options, background, as_json=as_json)
+    pipeline = _pipeline(configured, as_json=as_json)
+    return _run(configured, options, background, pipeline, as_json=as_json)
 
 
 @click.command
@@ -104,15 +111,16 @@ def serve(
 ) -> int:
     """Run the HTTP API only.
 
-    The same as `up` for a deployment in which every part is a process of its own. Ctrl-C or SIGTERM
-    stops it: what was taken is committed first, and the exit code is 0.
+    The same as `up` for a deployment in which every part is a process of its own; the pipeline is
+    then `tidemark pipeline`. Ctrl-C or SIGTERM stops it: what was taken is committed first, and the
+    exit code is 0.
     """
     options = {"--host": host, "--port": port, "--workers": workers}
     configured = configuration(config_path, options)
     inherited = inherited_socket()
     if inherited is None:
-        return _run(configured, options, [], as_json=as_json)
-    _log_to_stderr()
+        return _run(configured, options, [], None, as_json=as_json)
+    log_to_stderr()
     with _stoppable():
         _serve(configured.config, sockets=[inherited])
     return ExitCode.OK
@@ -147,15 +155,40 @@ def _demo(config: Config, api_key: str | None) -> Background:
     return partial(run_demo, streams=streams, api_key=api_key)
 
 
+def _pipeline(configured: Configured, *, as_json: bool) -> Supervised | None:
+    """The pipeline as a process beside this one, where there is something for it to do."""
+    config = configured.config
+    if not (config.pipeline.enabled and (config.meters or config.views)):
+        return None
+    status = PipelineStatus(config.state_dir)
+    status.clear()
+    command = [sys.executable, "-m", "tidemark", "pipeline"]
+    if configured.path is not None:
+        command += ["--config", str(configured.path)]
+
+    def given_up(code: int) -> None:
+        error = status.error()
+        if error is None:
+            hint = "Its error is in the log above; `tidemark pipeline` says it again."
+            error = TidemarkError(f"it ended with {code}", hint=hint, code="pipeline_failed")
+            status.failed(error)
+        if as_json:
+            write_json({"event": "pipeline_failed", "error": error_document(error)})
+        log.error("Tidemark goes on without the pipeline: events are taken, usage stands still")
+
+    return Supervised(command, "pipeline", given_up)
+
+
 def _run(
     configured: Configured,
     options: Mapping[str, object],
     background: Sequence[Background],
+    pipeline: Supervised | None,
     *,
     as_json: bool,
 ) -> int:
     config = configured.config
-    _log_to_stderr()
+    log_to_stderr()
 
     def announce(listening_on: str) -> None:
         place = urlsplit(listening_on)
@@ -163,14 +196,21 @@ def _run(
         if as_json:
             write_json({"event": "ready", "url": base_url, "config": configured.as_json})
         else:
-            write_lines(_welcome(configured, base_url, is_demo=bool(background)))
+            write_lines(_welcome(configured, base_url, pipeline, is_demo=bool(background)))
+        # Not before: a fault of the ledger is told once, by this process.
+        if pipeline is not None:
+            pipeline.start()
 
     code = int(ExitCode.OK)
-    with _stoppable():
-        if config.http.workers == 1:
-            _serve(config, on_ready=announce, background=background)
-        else:
-            code = _run_several(configured, options, announce, background)
+    try:
+        with _stoppable():
+            if config.http.workers == 1:
+                _serve(config, on_ready=announce, background=background)
+            else:
+                code = _run_several(configured, options, announce, background)
+    finally:
+        if pipeline is not None:
+            pipeline.stop()
     if as_json:
         write_json({"event": "stopped"})
     else:
@@ -188,7 +228,7 @@ def _serve(
     """Serve in this process. What that takes is loaded here: `--help` need not wait for it."""
     import uvloop
 
-    from tidemark.app import serve as serve_app
+    from tidemark.app.server import serve as serve_app
 
     uvloop.run(serve_app(config, sockets=sockets, on_ready=on_ready, background=background))
 
@@ -199,7 +239,7 @@ def _run_several(
     announce: Callable[[str], None],
     background: Sequence[Background],
 ) -> int:
-    from tidemark.app import listen
+    from tidemark.app.server import listen
 
     config = configured.config
     # A fault of the ledger is told once, here, and not again and again by every process.
@@ -260,20 +300,9 @@ def _stoppable() -> Iterator[None]:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _log_to_stderr() -> None:
-    logging.basicConfig(
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
-    # What these say while all is well is said above, in fewer words.
-    for name in ("uvicorn", "uvicorn.error", "tidemark.client"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    # It logs a traceback for each connection that a database takes with it; we say it in a line.
-    logging.getLogger("asyncpg.pool").setLevel(logging.ERROR)
-
-
-def _welcome(configured: Configured, base_url: str, *, is_demo: bool) -> list[str]:
+def _welcome(
+    configured: Configured, base_url: str, pipeline: Supervised | None, *, is_demo: bool
+) -> list[str]:
     """Where to look, now that it runs."""
     from tidemark import __version__
     from tidemark.cli.configuring import access_text, ledger_text
@@ -290,6 +319,11 @@ def _welcome(configured: Configured, base_url: str, *, is_demo: bool) -> list[st
         ("metrics", f"{base_url}/metrics"),
         ("watch", f"{program_name()} tail{option}"),
     ]
+    if pipeline is not None:
+        where = f"starting on Spark {config.spark.master}; {base_url}/readyz says how far it is"
+        rows.insert(3, ("pipeline", where))
+    if pipeline is not None and config.meters:
+        rows.append(("usage", f"{program_name()} usage{option}"))
     lines = [f"Tidemark {__version__} is ready on {base_url}", *pairs(rows)]
     if is_demo:
         lines.append("Sample traffic is on its way.")

@@ -90,6 +90,13 @@ class EventPage(msgspec.Struct, frozen=True):
     complete: bool
 
 
+class KeySearch(msgspec.Struct, frozen=True):
+    """Events with one key, newest first; only those from `searched_from` on were looked at."""
+
+    events: list[EventRow]
+    searched_from: int
+
+
 class RejectFilter(msgspec.Struct, frozen=True):
     """Which refused events to read, newest first."""
 
@@ -146,7 +153,16 @@ class LedgerStore(Protocol):
 
     async def find_event(self, tenant_id: str, idempotency_key: str) -> EventRow | None: ...
 
+    async def find_recent(self, idempotency_key: str, limit: int) -> KeySearch:
+        """The newest events with this key, of any tenant, as far back as one look may reach."""
+
+    async def find_corrections(self, tenant_id: str, target_key: str, limit: int) -> list[EventRow]:
+        """The first corrections that name an event, in order."""
+
     async def read_commits(self, after_received_at: int, limit: int) -> list[CommitRow]: ...
+
+    async def last_commit(self, before_received_at: int) -> CommitRow | None:
+        """The last commit before a time."""
 
     async def read_rejects(self, reject_filter: RejectFilter, limit: int) -> list[RejectRow]: ...
 

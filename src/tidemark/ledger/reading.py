@@ -15,6 +15,7 @@ from tidemark.ledger.port import (
     EventFilter,
     EventPage,
     EventRow,
+    KeySearch,
     RejectFilter,
     RejectRow,
 )
@@ -77,6 +78,29 @@ class LedgerReader(ABC):
             return found
         return None
 
+    async def find_recent(self, idempotency_key: str, limit: int) -> KeySearch:
+        # Keys are unique within a tenant, and only with it is there an index.
+        first = max(1, (await self.head()).last_sequence - SCAN_WINDOW + 1)
+        rows = await self._fetch(
+            f"SELECT {', '.join(EVENT_COLUMNS)} FROM events"
+            " WHERE ingress_sequence >= ? AND idempotency_key = ?"
+            " ORDER BY ingress_sequence DESC LIMIT ?",
+            first,
+            idempotency_key,
+            limit,
+        )
+        return KeySearch([self._event(row) for row in rows], first)
+
+    async def find_corrections(self, tenant_id: str, target_key: str, limit: int) -> list[EventRow]:
+        rows = await self._fetch(
+            f"SELECT {', '.join(EVENT_COLUMNS)} FROM events"
+            " WHERE tenant_id = ? AND target_key = ? ORDER BY ingress_sequence LIMIT ?",
+            tenant_id,
+            target_key,
+            limit,
+        )
+        return [self._event(row) for row in rows]
+
     async def read_events(self, event_filter: EventFilter, after: int, limit: int) -> EventPage:
         head = await self.head()
         first, last = await self._sequence_range(event_filter, head)
@@ -107,7 +131,15 @@ class LedgerReader(ABC):
             after_received_at,
             limit,
         )
-        return [CommitRow(row[0], row[1], row[2], bytes(row[3])) for row in rows]
+        return [_commit(row) for row in rows]
+
+    async def last_commit(self, before_received_at: int) -> CommitRow | None:
+        rows = await self._fetch(
+            "SELECT received_at, first_sequence, last_sequence, chain FROM commits"
+            " WHERE received_at < ? ORDER BY received_at DESC LIMIT 1",
+            before_received_at,
+        )
+        return _commit(rows[0]) if rows else None
 
     async def read_rejects(self, reject_filter: RejectFilter, limit: int) -> list[RejectRow]:
         conditions = ["reject_id < ?"]
@@ -176,3 +208,7 @@ class LedgerReader(ABC):
             received_at,
         )
         return int(rows[0][0]) if rows else head.last_sequence + 1
+
+
+def _commit(row: Row) -> CommitRow:
+    return CommitRow(row[0], row[1], row[2], bytes(row[3]))

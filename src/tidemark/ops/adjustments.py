@@ -127,10 +127,10 @@ class Adjustments:
         )
         shown = []
         for adjustment in page.adjustments:
-            end_us = _end_of(adjustment, meters.get(adjustment.view))
+            end_us = adjusted_period_end(adjustment, meters.get(adjustment.view))
             last_us = adjustment.period_start if end_us is None else end_us - 1
             if from_us is None or last_us >= from_us:
-                shown.append(_entry(adjustment, end_us))
+                shown.append(adjustment_entry(adjustment, end_us))
         cursor = page.next_cursor
         return Listing(
             "adjustments",
@@ -141,14 +141,14 @@ class Adjustments:
         )
 
 
-def _end_of(adjustment: Adjustment, meter: MeterDefinition | None) -> int | None:
+def adjusted_period_end(adjustment: Adjustment, meter: MeterDefinition | None) -> int | None:
     """Where its period ends; not known of a meter that is not defined as it was."""
     if meter is None:
         return None
     return period_end(adjustment.period_start, meter.period, meter.timezone)
 
 
-def _entry(adjustment: Adjustment, end_us: int | None) -> AdjustmentEntry:
+def adjustment_entry(adjustment: Adjustment, end_us: int | None) -> AdjustmentEntry:
     original, groups = adjustment.original_sequence, adjustment.group_values
     return AdjustmentEntry(
         meter=adjustment.view,

@@ -12,6 +12,7 @@ from tidemark.ledger.port import LedgerStore
 from tidemark.ops.frontier import FrontierWatch
 from tidemark.ops.metrics import Metrics
 from tidemark.ops.opened_views import OpenedViews
+from tidemark.ops.pipeline_status import PipelineStatus
 from tidemark.timestamps import format_timestamp
 from tidemark.web.messages import Request, Response, json_response
 
@@ -38,11 +39,17 @@ class Health:
     """Answers `/healthz` (alive) and `/readyz` (can take events; 503 if not)."""
 
     def __init__(
-        self, store: LedgerStore, views: OpenedViews, watch: FrontierWatch, metrics: Metrics
+        self,
+        store: LedgerStore,
+        views: OpenedViews,
+        watch: FrontierWatch,
+        status: PipelineStatus,
+        metrics: Metrics,
     ) -> None:
         self._store = store
         self._views = views
         self._watch = watch
+        self._status = status
         self._metrics = metrics
 
     async def healthz(self, request: Request) -> Response:
@@ -103,6 +110,9 @@ class Health:
         state, reason = "ready", ""
         if frontier is not None and frontier.ledger_id != self._store.ledger_id:
             state, reason = "degraded", "the views were made from another ledger"
+        told = self._status.error()
+        if told is not None:
+            state, reason = "degraded", f"{told.message}. {told.hint}"
         return Part(
             state,
             reason,

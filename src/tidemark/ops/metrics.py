@@ -18,6 +18,7 @@ from prometheus_client import (
 
 from tidemark.errors import TidemarkError
 from tidemark.ingress.drafts import Outcome
+from tidemark.ops.eventtime import EventtimeNumbers
 from tidemark.ops.frontier import Progress
 from tidemark.web.messages import Request, Response
 
@@ -83,6 +84,8 @@ class Metrics:
         self._lag_seconds = self._gauge(
             "lag_seconds", "Seconds that the oldest commit which is not in the views has waited."
         )
+        self.eventtime = EventtimeNumbers()
+        self.registry.register(self.eventtime)
         self._read_queue_depth: Callable[[], int] = lambda: 0
 
     def _counter(self, name: str, text: str) -> Counter:
@@ -140,4 +143,5 @@ class Metrics:
         if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
             registry = CollectorRegistry()
             multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+            registry.register(self.eventtime)
         return Response(200, generate_latest(registry), CONTENT_TYPE_LATEST.encode())

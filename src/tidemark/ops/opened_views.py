@@ -51,7 +51,7 @@ class OpenedViews:
         if self._store is None:
             async with self._opening:
                 if self._store is None:
-                    self._store = await open_views(self._config, self._config.view_store.url)
+                    self._store = await open_views(self._config)
         return self._store
 
     async def close(self) -> None:

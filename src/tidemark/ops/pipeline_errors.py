@@ -82,13 +82,13 @@ async def _read(
     return Listing(
         "errors",
         PipelineErrorEntry,
-        [_entry(row) for row in page.errors],
+        [error_entry(row) for row in page.errors],
         sequence_of_frontier(page.frontier),
         None if cursor is None else ErrorPosition(*cursor),
     )
 
 
-def _entry(row: ErrorRow) -> PipelineErrorEntry:
+def error_entry(row: ErrorRow) -> PipelineErrorEntry:
     return PipelineErrorEntry(
         ingress_sequence=str(row.ingress_sequence),
         stage=row.stage,

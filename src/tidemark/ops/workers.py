@@ -29,8 +29,21 @@ def inherited_socket() -> socket.socket | None:
     if handed is None:
         return None
     listener, lifeline = map(int, handed.split(":"))
-    threading.Thread(target=_outlive_nobody, args=(lifeline,), daemon=True).start()
+    _watch_parent(lifeline)
     return socket.socket(fileno=listener)
+
+
+def follow_parent() -> bool:
+    """Whether a parent started this process for itself; then this process ends with it."""
+    handed = os.environ.get(WORKER_VARIABLE)
+    if handed is None:
+        return False
+    _watch_parent(int(handed))
+    return True
+
+
+def _watch_parent(lifeline: int) -> None:
+    threading.Thread(target=_outlive_nobody, args=(lifeline,), daemon=True).start()
 
 
 def _outlive_nobody(lifeline: int) -> None:

@@ -154,7 +154,7 @@ class BatchFolder:
         begin = _BEGINNING if start is None else start.received_at
         if owners:
             events = self._rows(end, owners=sorted(owners))
-            decoded = self._decoder.facts(events, whole=True).repartition("slot")
+            decoded = self._decoder.facts(events, whole=True, of="meters").repartition("slot")
             task = RefoldTask(self._views, self._open_views, begin, frozenset())
             gathered.replace(_collected(decoded.mapInArrow(task, OUTPUT)))
         if streams:
@@ -168,9 +168,15 @@ class BatchFolder:
         streams: Sequence[tuple[str, str]],
         targets: set[str],
     ) -> None:
-        decoded = self._decoder.facts(self._rows(end, streams=streams), whole=True).filter(
-            fn.col("view") >= self._meter_count
-        )
+        rows = self._rows(end, streams=streams)
+        # Kept, because it is looked at several times, and planning it takes long.
+        decoded = self._decoder.facts(rows, whole=True, of="tables").cache()
+        try:
+            gathered.replace(self._refolded_tables(decoded, begin, targets))
+        finally:
+            decoded.unpersist()
+
+    def _refolded_tables(self, decoded: DataFrame, begin: int, targets: set[str]) -> Gathered:
         corrected = decoded.filter(fn.col("target_key").isNotNull())
         named = self._frame("key string", [(key,) for key in sorted(targets)])
         concerns = (decoded["idempotency_key"] == named["key"]) | (
@@ -203,7 +209,7 @@ class BatchFolder:
         # All of a tenant's corrections must meet their originals.
         together = whole.repartition(fn.xxhash64("view", "tenant_id"))
         task = RefoldTask(self._views, self._open_views, begin, frozenset(slots))
-        gathered.replace(_collected(together.mapInArrow(task, OUTPUT)))
+        return _collected(together.mapInArrow(task, OUTPUT))
 
     def _rows(
         self,

@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 import threading
+import warnings
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
+from pyspark import SparkContext, accumulators
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -38,6 +39,13 @@ from tidemark.pipeline.session_options import (
 )
 
 _WORKER_PYTHON = "spark.pyspark.python"
+
+
+def _unheard(self: object, request: object, client_address: object) -> None:
+    """In place of a traceback when Java is gone, which is told by those who miss it."""
+
+
+accumulators.AccumulatorTCPServer.handle_error = _unheard  # type: ignore[method-assign]
 
 
 @dataclass
@@ -105,7 +113,8 @@ def stop_session() -> None:
             return
         running, _running = _running, None
         # Java may be gone already; then there is nothing left to stop in it.
-        with suppress(Py4JError, PySparkException, OSError):
+        with suppress(Py4JError, PySparkException, OSError), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
             running.session.stop()
         _forget_gateway()
         running.gateway.stop()
@@ -148,6 +157,10 @@ def _forget_gateway() -> None:
     gateway = SparkContext._gateway
     SparkContext._gateway = None
     SparkContext._jvm = None
+    # A session whose Java died does not get as far as to forget itself.
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+    SparkSession._activeSession = None
     if gateway is not None:
         with suppress(Exception):
             gateway.shutdown()

@@ -45,6 +45,9 @@ _DEFAULTS: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "32768",
     "spark.python.worker.reuse": "true",
+    # Else every column that is put together asks Java a few questions more, for messages about
+    # lines of our own code.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.streaming.pollingDelay": "50ms",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.minBatchesToRetain": "10",

@@ -7,6 +7,7 @@ answers      what is answered
 describing   the parts of which operations are described
 operations   what can be called
 derived      … to read what the pipeline has made
+explanations … to learn what became of one event
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tidemark.ops.openapi.answers import answer_schemas
 from tidemark.ops.openapi.codes import REQUEST_CODES
 from tidemark.ops.openapi.derived import DerivedOperations, derived_schemas
 from tidemark.ops.openapi.events import event_schemas
+from tidemark.ops.openapi.explanations import ExplainOperations, explanation_schemas
 from tidemark.ops.openapi.operations import Operations, security_schemes
 
 __all__ = ["openapi_document"]
@@ -37,7 +39,12 @@ where one is at fault."""
 def openapi_document(config: Config) -> dict[str, Any]:
     """The whole document, ready for JSON."""
     operations = Operations(config)
-    schemas = {**event_schemas(config), **answer_schemas(), **derived_schemas()}
+    schemas = {
+        **event_schemas(config),
+        **answer_schemas(),
+        **derived_schemas(),
+        **explanation_schemas(),
+    }
     components: dict[str, Any] = {"schemas": schemas}
     if config.auth.keys:
         components["securitySchemes"] = security_schemes()
@@ -58,7 +65,11 @@ def openapi_document(config: Config) -> dict[str, Any]:
             {"name": "Health", "description": "For monitors and orchestrators."},
             {"name": "About", "description": "This description."},
         ],
-        "paths": {**operations.paths(), **DerivedOperations(config).paths()},
+        "paths": {
+            **operations.paths(),
+            **DerivedOperations(config).paths(),
+            **ExplainOperations(config).paths(),
+        },
         "components": components,
         "x-websockets": operations.websockets(),
         "x-request-codes": {code: it._asdict() for code, it in REQUEST_CODES.items()},

@@ -38,6 +38,7 @@ REQUEST_CODES: Final[dict[str, RequestCode]] = {
     "unknown_cursor": RequestCode(404, "The cursor was not given out for this query."),
     "method_not_allowed": RequestCode(405, "Another method is needed; `Allow` says which."),
     "body_timeout": RequestCode(408, "The body did not arrive within 30 s."),
+    "ambiguous_key": RequestCode(409, "Several tenants have an event with this key."),
     "body_too_large": RequestCode(413, "The body is larger than `http.max_body_bytes`."),
     "too_many_events": RequestCode(413, "There are more events than `http.max_events`."),
     "unsupported_media_type": RequestCode(415, "The content type is none that is read here."),

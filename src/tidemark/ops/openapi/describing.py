@@ -8,7 +8,7 @@ from typing import Any, Final
 from tidemark.config.model import Config, Scope
 from tidemark.ops.admin import DEFAULT_PAGE, LARGEST_PAGE
 from tidemark.ops.openapi.answers import refusals
-from tidemark.ops.openapi.events import EXAMPLE_TENANT, reference
+from tidemark.ops.openapi.events import EXAMPLE_KEY, EXAMPLE_TENANT, reference
 from tidemark.ops.openapi.values import EXAMPLE_TIME, TIMESTAMP_PATTERN, WITHOUT_NUL, Schema
 from tidemark.ops.parameters import CURSOR_PATTERN, SEQUENCE_PATTERN
 
@@ -35,11 +35,16 @@ _WHAT_A_PARAMETER_ASKS: Final = {
 }
 _PARAMETER_EXAMPLES: Final = {
     "tenantId": EXAMPLE_TENANT,
+    "key": EXAMPLE_KEY,
     "stream": "usage",
     "sequenceFrom": "1",
     "receivedFrom": EXAMPLE_TIME,
     "occurredFrom": EXAMPLE_TIME,
 }
+
+
+# What is a number of 64 bits, though its name does not end like one.
+_NUMBERS: Final = ("after", "rejectId")
 
 
 class Describing:
@@ -88,7 +93,7 @@ class Describing:
         return [self._query_parameter(name, said) for name in names]
 
     def _query_parameter(self, name: str, asks: Mapping[str, str]) -> Schema:
-        if name.startswith("sequence") or name.endswith("Sequence") or name == "after":
+        if name.startswith("sequence") or name.endswith("Sequence") or name in _NUMBERS:
             schema: Schema = {"type": "string", "pattern": SEQUENCE_PATTERN}
         elif name in ("from", "to") or name.endswith(("From", "To")):
             schema = {"type": "string", "pattern": TIMESTAMP_PATTERN}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
@@ -25,6 +25,8 @@ from tidemark.pipeline.output.schema import Column as ViewColumn
 from tidemark.pipeline.time.messages import MESSAGES_FIELD
 from tidemark.pipeline.time.plans import plan_of
 from tidemark.pipeline.time.registry import EventtimeTypeRegistry
+
+Views: TypeAlias = Literal["all", "meters", "tables"]
 
 
 class Decoder:
@@ -77,18 +79,18 @@ class Decoder:
         """The calculated columns of each table."""
         return [table.calculated for table in self._tables]
 
-    def facts(self, events: DataFrame, *, whole: bool = False) -> DataFrame:
+    def facts(self, events: DataFrame, *, whole: bool = False, of: Views = "all") -> DataFrame:
         """The facts of these events, and one for each commit among them.
 
         With `whole`, for a fold from the beginning, usage that is no fact of a meter is there too,
-        without a value, and nothing for the time stage.
+        without a value, and nothing for the time stage. `of` leaves out what is not needed.
         """
         frame = as_ledger(events)
         names: list[str] = []
-        if self._usage is not None:
+        if self._usage is not None and of != "tables":
             frame, names = self._usage.facts(frame, self._shape, whole=whole)
             frame = without_fields(frame)
-        for table in self._tables:
+        for table in self._tables if of != "meters" else ():
             frame, name = table.fact(frame, self._shape)
             frame = without_fields(frame)
             names.append(name)

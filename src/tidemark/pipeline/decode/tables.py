@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
@@ -29,10 +28,9 @@ TimeParser = Callable[[Column], Column]
 
 # Sums and products may be wider than what an event can carry.
 _WIDE_DECIMAL = "decimal(38,9)"
-_FIRST_US, _LAST_US = (
-    int(datetime(*date, tzinfo=UTC).timestamp()) * 1_000_000 + micros
-    for date, micros in (((1, 1, 1), 0), ((9999, 12, 31, 23, 59, 59), 999_999))
-)
+# The years 1 to 9999, which is what text can show.
+_FIRST_US = -62_135_596_800_000_000
+_LAST_US = 253_402_300_799_999_999
 # Holds the text that is no JSON. No field has such a name.
 _CORRUPT = "@corrupt"
 _KEPT_AS = {"timestamp": "bigint", "decimal": _WIDE_DECIMAL}
@@ -56,6 +54,8 @@ class TableDecoder:
         self._place = place
         self._required = required
         self._time_parser = time_parser
+        # Putting one together takes longer than a small batch.
+        self._fact: Column | None = None
         columns = self._columns()
         path = f"views.{table.name}"
         calculated = []
@@ -92,6 +92,13 @@ class TableDecoder:
                 for place, expression in attempts.items()
             ),
         )
+        if self._fact is None:
+            self._fact = self._fact_column(shape, list(attempts))
+        name = made_name(f"fact_{view}")
+        return frame.withColumn(name, self._fact), name
+
+    def _fact_column(self, shape: FactShape, attempts: Sequence[int]) -> Column:
+        table, view = self._table, self._view
         values = {place: fn.col(attempt_name(view, place)) for place in attempts}
         error = self._error(list(values.values()))
         key = (fn.col(name) for name in table.key)
@@ -113,27 +120,23 @@ class TableDecoder:
             deleted=deleted,
             **{facts.table_column(self._place): row},
         )
-        name = made_name(f"fact_{view}")
-        return frame.withColumn(
-            name,
-            fn.when(
-                (ledger("stream") == table.stream)
-                & (control.isNull() | control.isin(facts.VOID, facts.AMEND)),
-                fn.when(control == "void", shape.fact(**owner, kind=facts.VOID))
-                .when(
-                    error.isNotNull(),
-                    shape.fact(
-                        **owner,
-                        kind=facts.ERROR,
-                        # Where an amend finds it that makes it an event after all.
-                        ts=made("time") if self._time_parser is None else None,
-                        error_code=error[0],
-                        error_message=error[1],
-                    ),
-                )
-                .otherwise(fact),
-            ),
-        ), name
+        return fn.when(
+            (ledger("stream") == table.stream)
+            & (control.isNull() | control.isin(facts.VOID, facts.AMEND)),
+            fn.when(control == "void", shape.fact(**owner, kind=facts.VOID))
+            .when(
+                error.isNotNull(),
+                shape.fact(
+                    **owner,
+                    kind=facts.ERROR,
+                    # Where an amend finds it that makes it an event after all.
+                    ts=made("time") if self._time_parser is None else None,
+                    error_code=error[0],
+                    error_message=error[1],
+                ),
+            )
+            .otherwise(fact),
+        )
 
     def _columns(self) -> StructType:
 

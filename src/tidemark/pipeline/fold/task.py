@@ -50,7 +50,7 @@ _COMMIT_COLUMNS: Final = (
     *("chain", "previous_chain"),
 )
 # With fewer facts than this, planning a query takes longer than the fold itself.
-PLAIN_LIMIT: Final = 1_000
+PLAIN_LIMIT: Final = 2_000
 
 
 class FoldedView(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The composition root: reads top to bottom like the flow."""
+"""The server: stores, HTTP application, background work."""
 
 from __future__ import annotations
 
@@ -22,11 +22,14 @@ from tidemark.ledger.port import LedgerStore
 from tidemark.ledger.ticker import run_ticker
 from tidemark.ops.adjustments import Adjustments
 from tidemark.ops.admin import Admin
+from tidemark.ops.eventtime import EventtimeWatch
+from tidemark.ops.explaining.endpoint import Explain
 from tidemark.ops.frontier import FrontierWatch
 from tidemark.ops.health import Health
 from tidemark.ops.metrics import Metrics
 from tidemark.ops.opened_views import OpenedViews
 from tidemark.ops.pipeline_errors import PipelineErrors
+from tidemark.ops.pipeline_status import PipelineStatus
 from tidemark.ops.reference import Reference
 from tidemark.ops.tail import Tails
 from tidemark.ops.usage import Usage
@@ -73,11 +76,14 @@ class Tidemark:
         )
         self._views = views
         self._watch = FrontierWatch(views, store, clock)
+        self._eventtime = EventtimeWatch(config, views, metrics.eventtime)
         usage = Usage(views, self._watch, clock)
         adjustments = Adjustments(views, self._watch)
         errors = PipelineErrors(views)
         admin = Admin(store)
-        health = Health(store, views, self._watch, metrics)
+        explain = Explain(config, store, views)
+        status = PipelineStatus(config.state_dir)
+        health = Health(store, views, self._watch, status, metrics)
         reference = Reference(config)
         self._tails = Tails(store, clock)
         self._tick_us = config.ledger.tick_us if needs_clock(config) else None
@@ -93,6 +99,7 @@ class Tidemark:
                 Route("GET", "/admin/events/{tenantId}/{key}", admin.get_event, ("read",)),
                 Route("GET", "/admin/rejects", admin.list_rejects, ("read",)),
                 Route("GET", "/admin/pipeline-errors", errors.list_errors, ("read",)),
+                Route("GET", "/admin/explain", explain.explain, ("read",)),
                 Route("POST", "/admin/clock/confirm", admin.confirm_clock, ("admin",)),
                 Route("GET", "/healthz", health.healthz),
                 Route("GET", "/readyz", health.readyz),
@@ -112,7 +119,7 @@ class Tidemark:
             self._metrics.saw_sequence((await self._store.head()).last_sequence)
         self._committer.start()
         self._background.append(asyncio.create_task(self._keep_metrics_current()))
-        if self._views.has_any:
+        if self._views.has_any or self._eventtime.is_kept:
             self._background.append(asyncio.create_task(self._watch_pipeline()))
         if self._tick_us is not None:
             self._background.append(asyncio.create_task(run_ticker(self._store, self._tick_us)))
@@ -141,7 +148,9 @@ class Tidemark:
         while True:
             # Whoever asks is told that a store is away; here it will be there again some time.
             with contextlib.suppress(TidemarkError):
-                self._metrics.saw_pipeline(await self._watch.progress())
+                progress = await self._watch.progress()
+                self._metrics.saw_pipeline(progress)
+                await self._eventtime.look(progress.frontier)
             await asyncio.sleep(METRICS_PERIOD_S)
 
     async def end_waiting(self) -> None:
@@ -151,8 +160,13 @@ class Tidemark:
 
 
 def needs_clock(config: Config) -> bool:
-    """Whether some stream needs to know that time passed while nothing was sent."""
-    return any(stream.idle_after_us is not None for stream in config.streams.values())
+    """Whether someone needs to know that time passed while nothing was sent.
+
+    Streams with `idleAfter` do, and so does a stream that is written in order of time: its last
+    events are released when a later commit says that nothing older will come.
+    """
+    idle = any(stream.idle_after_us is not None for stream in config.streams.values())
+    return idle or bool(config.pipeline.ordered)
 
 
 class _Server(uvicorn.Server):

@@ -1,0 +1,325 @@
+"""The pipeline, kept running: ledger and views in one loop, Spark beside it.
+
+What passes by itself is waited for: a database that is away, a query that died with its Java. Each
+time the query begins anew at the frontier, so nothing is lost and nothing is done twice. What only
+a person can mend ends it with the error that names the fix.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import tempfile
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from py4j.protocol import Py4JNetworkError
+
+from tidemark.app.high_water import HighWater
+from tidemark.app.store_loop import StoreLoop
+from tidemark.clock import MICROS_PER_SECOND, SystemClock
+from tidemark.config import Config
+from tidemark.errors import ConfigError, LedgerUnavailable, TidemarkError
+from tidemark.ledger.opening import open_ledger
+from tidemark.ledger.port import LedgerStore
+from tidemark.ledger.sequencer import Head
+from tidemark.ledger.sqlite_connection import make_private_directory
+from tidemark.ops.pipeline_status import PipelineStatus
+from tidemark.pipeline.decode.stage import Decoder
+from tidemark.pipeline.definitions import Definitions
+from tidemark.pipeline.errors import SparkUnavailable
+from tidemark.pipeline.output.batch import Frontier
+from tidemark.pipeline.output.errors import ViewsUnavailable
+from tidemark.pipeline.running import Pipeline, require_same_history
+from tidemark.pipeline.session import start_session, stop_session
+from tidemark.pipeline.time.registry import registry_of
+from tidemark.views.opening import open_views, views_at, views_place
+from tidemark.views.port import ViewsStore
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE_S: Final = 0.5
+LONGEST_PAUSE_S: Final = 30.0
+# A query that dies again and again at one place will not live the next time.
+DEATHS_AT_ONE_PLACE: Final = 5
+# Someone who wants to be done does not wait for ever for a database.
+WAIT_WHEN_CATCHING_UP_US: Final = 60 * MICROS_PER_SECOND
+LITTLE_WORK_EVENTS: Final = 1_000_000
+LOOK_EVERY_S: Final = 0.5
+PRUNE_EVERY_S: Final = 60.0
+
+_LOCK_NAME: Final = "pipeline.lock"
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """Where the views stand against the ledger."""
+
+    sequence: int
+    ledger_sequence: int
+    lag_seconds: float
+
+    @property
+    def lag_events(self) -> int:
+        return max(0, self.ledger_sequence - self.sequence)
+
+
+class PipelineRunning(TidemarkError):
+    """Another process runs the pipeline of this state directory."""
+
+    code = "pipeline_running"
+
+
+def run_pipeline(
+    config: Config,
+    *,
+    until_caught_up: bool,
+    on_progress: Callable[[Standing], None],
+    stop: threading.Event,
+) -> None:
+    """Keeps the views at the end of the ledger until `stop` is set, or they have caught up.
+
+    `on_progress` is told twice a second, and at the end, how far they are. Raises what only a
+    person can mend; with `until_caught_up` also what does not pass within a minute.
+    """
+    with _only_one(config.state_dir), StoreLoop() as stores:
+        runner = _Runner(config, until_caught_up, on_progress, stop, stores)
+        try:
+            runner.run()
+        finally:
+            stop_session()
+
+
+def check_expressions(config: Config) -> None:
+    """Raises `ConfigError` for an expression or a type of event time that cannot be used."""
+    registry = registry_of(config)
+    with tempfile.TemporaryDirectory(prefix="tidemark-check-") as scratch:
+        spark = start_session(config.spark, state_dir=Path(scratch), fast_start=True)
+        try:
+            Decoder(spark, config, Definitions.of(config), registry)
+        finally:
+            stop_session()
+
+
+class _Runner:
+    """Runs one query after the other."""
+
+    def __init__(
+        self,
+        config: Config,
+        until_caught_up: bool,
+        on_progress: Callable[[Standing], None],
+        stop: threading.Event,
+        stores: StoreLoop,
+    ) -> None:
+        self._config = config
+        self._until_caught_up = until_caught_up
+        self._on_progress = on_progress
+        self._stop = stop
+        self._stores = stores
+        self._status = PipelineStatus(config.state_dir)
+        self._high_water = HighWater(config)
+        self._clock = SystemClock()
+        self._has_started = False
+        self._reached: Frontier | None = None
+        self._failures = 0
+        self._failing_since_us = 0
+
+    def run(self) -> None:
+        while not self._stop.is_set():
+            before = self._reached
+            try:
+                self._run_once()
+            except Exception as error:
+                if self._stop.is_set():
+                    # What is given up fails in many ways.
+                    break
+                self._failures = 1 if self._reached != before else self._failures + 1
+                if self._failures == 1:
+                    self._failing_since_us = self._clock.elapsed_us()
+                self._pause_after(error)
+            else:
+                break
+        self._status.clear()
+
+    def _pause_after(self, error: Exception) -> None:
+        """Wait for what may pass; raise what will not."""
+        told = error if isinstance(error, TidemarkError) else _died(error)
+        self._status.failed(told)
+        if not self._may_pass(told):
+            if told is error:
+                raise error
+            raise told from error
+        if not isinstance(told, ViewsUnavailable | LedgerUnavailable):
+            stop_session()
+        pause_s = min(FIRST_PAUSE_S * 2 ** (self._failures - 1), LONGEST_PAUSE_S)
+        log.warning("the pipeline goes on in %.1f s: %s", pause_s, told.message)
+        self._stop.wait(pause_s)
+
+    def _may_pass(self, error: TidemarkError) -> bool:
+        if isinstance(error, ViewsUnavailable | LedgerUnavailable):
+            waited_us = self._clock.elapsed_us() - self._failing_since_us
+            is_patient = not self._until_caught_up or waited_us < WAIT_WHEN_CATCHING_UP_US
+            # A field is a setting that is at fault.
+            return error.field is None and is_patient
+        if isinstance(error, SparkUnavailable):
+            return self._has_started and self._failures < DEATHS_AT_ONE_PLACE
+        return False
+
+    def _run_once(self) -> None:
+        config, stores = self._config, self._stores
+        with _opened(config, stores, self._clock) as (ledger, views):
+            standing = stores.wait(self._look_at(ledger, views))
+            is_little = standing.lag_events < LITTLE_WORK_EVENTS
+            spark = start_session(
+                config.spark,
+                state_dir=config.state_dir,
+                # Who has little to do waits longer for Java to compile well than for the work.
+                fast_start=self._until_caught_up and is_little,
+            )
+            if self._stop.is_set():
+                return
+            pipeline = Pipeline(
+                spark,
+                config,
+                ledger,
+                views,
+                partial(views_at, _absolute(views_place(config))),
+                loop=stores.loop,
+                stopping=self._stop,
+            )
+            pipeline.prepare()
+            self._has_started = True
+            self._reached = pipeline.frontier
+            self._status.clear()
+            with _beside(stores, self._watch(pipeline, ledger), self._forget(views)):
+                try:
+                    self._follow(pipeline, ledger)
+                finally:
+                    self._reached = pipeline.frontier
+            if self._until_caught_up and not self._stop.is_set():
+                # A run may be too short for its turn to come.
+                stores.wait(_prune(config, views))
+            stores.wait(self._tell(pipeline, ledger))
+
+    def _follow(self, pipeline: Pipeline, ledger: LedgerStore) -> None:
+        if self._until_caught_up:
+            reached = 0 if pipeline.frontier is None else pipeline.frontier.received_at
+            # To find out that there is nothing to do takes Spark as long as a batch.
+            if self._stores.wait(ledger.head()).received_at == reached:
+                return
+        pipeline.run(until_caught_up=self._until_caught_up)
+
+    async def _look_at(self, ledger: LedgerStore, views: ViewsStore) -> Standing:
+        """Where the views stand. What does not belong together is told before Spark is started."""
+        frontier = await views.frontier()
+        if frontier is not None:
+            await require_same_history(ledger, frontier)
+        if not self._has_started:
+            self._high_water.compare(frontier)
+        return _standing(frontier, await ledger.head())
+
+    async def _watch(self, pipeline: Pipeline, ledger: LedgerStore) -> None:
+        while True:
+            await self._tell(pipeline, ledger)
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _tell(self, pipeline: Pipeline, ledger: LedgerStore) -> None:
+        # It is the query that fails when a store is away, and that says so.
+        with contextlib.suppress(TidemarkError):
+            frontier = pipeline.frontier
+            self._on_progress(_standing(frontier, await ledger.head()))
+            self._high_water.reached(frontier)
+
+    async def _forget(self, views: ViewsStore) -> None:
+        while True:
+            await asyncio.sleep(PRUNE_EVERY_S)
+            try:
+                await _prune(self._config, views)
+            except TidemarkError as error:
+                log.warning("old changes are kept for another minute: %s", error.message)
+
+
+async def _prune(config: Config, views: ViewsStore) -> None:
+    """Forgets the changes that lie too far behind the last commit, whatever time it is now."""
+    frontier = await views.frontier()
+    if frontier is not None:
+        await views.prune_changes(frontier.received_at - config.pipeline.change_retention_us)
+
+
+def _standing(frontier: Frontier | None, head: Head) -> Standing:
+    sequence, received_at = 0, head.received_at
+    if frontier is not None:
+        sequence, received_at = frontier.ingress_sequence, frontier.received_at
+    lag_us = max(0, head.received_at - received_at)
+    return Standing(sequence, head.last_sequence, lag_us / MICROS_PER_SECOND)
+
+
+def _died(error: Exception) -> SparkUnavailable:
+    said = (str(error).strip() or type(error).__name__).splitlines()[0]
+    if isinstance(error, ConnectionError | Py4JNetworkError):
+        said = "Spark's Java process is gone"
+    return SparkUnavailable(
+        f"the query died: {said}",
+        hint="Look at spark/spark.log in the state directory; what is committed is safe.",
+    )
+
+
+@contextlib.contextmanager
+def _opened(
+    config: Config, stores: StoreLoop, clock: SystemClock
+) -> Iterator[tuple[LedgerStore, ViewsStore]]:
+    ledger = stores.wait(open_ledger(config, clock))
+    try:
+        views = stores.wait(open_views(config))
+        try:
+            yield ledger, views
+        finally:
+            stores.wait(views.close())
+    finally:
+        stores.wait(ledger.close())
+
+
+@contextlib.contextmanager
+def _beside(stores: StoreLoop, *work: Coroutine[Any, Any, None]) -> Iterator[None]:
+    """While it lasts, these coroutines run among the stores."""
+    tasks = [asyncio.run_coroutine_threadsafe(each, stores.loop) for each in work]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+@contextlib.contextmanager
+def _only_one(state_dir: Path) -> Iterator[None]:
+    """Two pipelines would take the same batches; the lock goes with its process."""
+    try:
+        make_private_directory(state_dir)
+        lock = (state_dir / _LOCK_NAME).open("wb")
+    except OSError as error:
+        raise ConfigError(
+            f"the pipeline cannot write to the state directory {state_dir}: {error.strerror}",
+            hint="Set state_dir (TIDEMARK_STATE_DIR) to a directory this user may write to.",
+            field="state_dir",
+        ) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise PipelineRunning(
+                f"a pipeline runs already on {state_dir}",
+                hint="`tidemark up` runs one too. Stop that one first, or set pipeline.enabled to"
+                " false and run `tidemark pipeline` by itself.",
+            ) from error
+        yield
+
+
+def _absolute(place: Path | str) -> Path | str:
+    """Processes that Spark starts may work in another directory."""
+    return place if isinstance(place, str) else place.absolute()

@@ -1,0 +1,172 @@
+"""`tidemark verify`: everything that is shown, proven from the ledger."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tidemark.cli.logs import quiet_spark
+from tidemark.cli.long_work import run_beside
+from tidemark.cli.options import Configured, config_option, configuration, json_option
+from tidemark.cli.outcome import ExitCode
+from tidemark.cli.output import compact_json, one_line, pairs, plural, write_json, write_line
+from tidemark.cli.progress import Progress, show_progress
+from tidemark.clock import MICROS_PER_SECOND, Clock, SystemClock
+from tidemark.errors import ConfigError
+from tidemark.timestamps import format_timestamp
+
+if TYPE_CHECKING:
+    from tidemark.ops.verification import Compared, Difference, Verification
+
+_STAGES: Final = {"recompute": ("recomputing", "events"), "compare": ("comparing", "entries")}
+_ONE_OF: Final = {
+    "rows": "row",
+    "changes": "change",
+    "adjustments": "adjustment",
+    "errors": "error",
+}
+_HASH_LETTERS: Final = 12
+
+
+@click.command
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Show so many differences of each part of a view; all are counted.",
+)
+@config_option
+@json_option
+def verify(limit: int, config_path: Path | None, as_json: bool) -> int:
+    """Prove the views from the ledger.
+
+    Recomputes everything from the ledger on Spark, in a place of its own, and compares it with the
+    live views: rows, also what is hidden of them, the log of changes as far as it is kept,
+    adjustments and error rows. Differences are printed, and the exit code is then 1. The pipeline
+    may run meanwhile; nothing is changed.
+    """
+    configured = configuration(config_path)
+    if not (configured.config.meters or configured.config.views):
+        raise ConfigError(
+            f"{configured.source} has no meters and no views, so there is nothing to verify",
+            hint="Declare some under `meters` or `views`; `tidemark init` writes an example.",
+            field="meters",
+        )
+    quiet_spark()
+    clock = SystemClock()
+    with show_progress(clock, "tidemark.app") as progress:
+        progress.begin("starting Spark", None)
+        shown = _Shown(progress, clock)
+
+        def work(stop: threading.Event) -> Verification | None:
+            from tidemark.app.verification import verify_views
+
+            return verify_views(configured.config, limit=limit, on_progress=shown.take, stop=stop)
+
+        found = run_beside(work)
+    if as_json:
+        write_json(_document(configured, found))
+    else:
+        _write_text(configured, found)
+    return ExitCode.FAILED if found is not None and found.difference_count else ExitCode.OK
+
+
+class _Shown:
+    """One stage after the other, with the rate of each."""
+
+    def __init__(self, progress: Progress, clock: Clock) -> None:
+        self._progress = progress
+        self._clock = clock
+        self._stage = ""
+        self._began_us = 0
+
+    def take(self, stage: str, done: int, total: int | None) -> None:
+        label, noun = _STAGES[stage]
+        now_us = self._clock.elapsed_us()
+        if stage != self._stage:
+            self._stage, self._began_us = stage, now_us
+            self._progress.begin(label, total)
+        seconds = (now_us - self._began_us) / MICROS_PER_SECOND
+        rate = f", {done / seconds:,.0f}/s" if seconds and done else ""
+        of = "" if total is None else f" of {total:,}"
+        self._progress.update(done, f"{done:,}{of} {noun}{rate}")
+
+
+def _write_text(configured: Configured, found: Verification | None) -> None:
+    if found is None:
+        write_line(f"Nothing was folded yet, so there is nothing to verify ({configured.source}).")
+        return
+    for difference in found.differences:
+        write_line(difference_text(difference), style="red")
+    left_out = found.difference_count - len(found.differences)
+    if left_out:
+        write_line(f"… and {plural(left_out, 'difference')} more")
+    write_line(
+        f"Recomputed from the ledger up to sequence {found.frontier.ingress_sequence:,}"
+        f" at {format_timestamp(found.frontier.received_at)} (configured by {configured.source}):"
+    )
+    for line in pairs([(_name(part), _part_text(part)) for part in found.compared]):
+        write_line(line)
+    if found.unchecked:
+        write_line(f"Not configured any more, and not checked: {', '.join(found.unchecked)}.")
+    if found.difference_count:
+        write_line(f"{plural(found.difference_count, 'difference')}.", style="red")
+    else:
+        write_line("No difference.", style="green")
+
+
+def _name(part: Compared) -> str:
+    return part.part if part.view is None else f"{part.view} {part.part}"
+
+
+def _part_text(part: Compared) -> str:
+    if not part.difference_count:
+        return f"{part.live_count:,} same  {part.live_hash[:_HASH_LETTERS]}"
+    return (
+        f"{part.live_count:,} live, {part.recomputed_count:,} recomputed,"
+        f" {plural(part.difference_count, 'difference')} "
+        f" {part.live_hash[:_HASH_LETTERS]} and {part.recomputed_hash[:_HASH_LETTERS]}"
+    )
+
+
+def difference_text(difference: Difference) -> str:
+    """A difference as people read it."""
+    of = "" if difference.view is None else f" of {difference.view}"
+    key = difference.key[0] if len(difference.key) == 1 else compact_json(difference.key)
+    entry = f"{_ONE_OF[difference.part]}{of} {key}"
+    if difference.column is not None:
+        live, recomputed = map(compact_json, (difference.live, difference.recomputed))
+        return one_line(f"{entry}: {difference.column} is {live}, recomputed it is {recomputed}")
+    if difference.live is None:
+        return one_line(f"{entry} is missing: {compact_json(difference.recomputed)}")
+    return one_line(f"{entry} should not be there: {compact_json(difference.live)}")
+
+
+def _document(configured: Configured, found: Verification | None) -> dict[str, Any]:
+    import msgspec
+
+    document: dict[str, Any] = {
+        "config": configured.as_json,
+        "same": found is None or not found.difference_count,
+        "sequence": "0",
+        "receivedAt": None,
+        "compared": [],
+        "differences": [],
+        "differencesLeftOut": 0,
+        "unchecked": [],
+    }
+    if found is not None:
+        document |= {
+            "sequence": str(found.frontier.ingress_sequence),
+            "receivedAt": format_timestamp(found.frontier.received_at),
+            "compared": msgspec.to_builtins(found.compared),
+            "differences": msgspec.to_builtins(found.differences),
+            "differencesLeftOut": found.difference_count - len(found.differences),
+            "unchecked": found.unchecked,
+        }
+    return document

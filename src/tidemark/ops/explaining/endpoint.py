@@ -1,0 +1,140 @@
+"""`GET /admin/explain`: what became of one event, and why."""
+
+from __future__ import annotations
+
+from tidemark.config import Config
+from tidemark.errors import TidemarkError
+from tidemark.ingress.identity import Identity
+from tidemark.ledger.port import EventRow, LedgerStore, RejectRow
+from tidemark.ops.event_json import event_view, reject_view
+from tidemark.ops.explaining.answering import answer_of, answer_of_reject
+from tidemark.ops.explaining.contents import content_of
+from tidemark.ops.explaining.finding import EXPLAIN_PARAMETERS, find
+from tidemark.ops.explaining.gathering import (
+    MOST_ADJUSTMENTS,
+    MOST_CORRECTIONS,
+    MOST_REFUSALS,
+    InLedger,
+    InViews,
+    holds,
+    look_into_ledger,
+    look_into_views,
+)
+from tidemark.ops.explaining.origins import key_origin
+from tidemark.ops.explaining.shape import (
+    EventExplained,
+    PipelineShown,
+    RejectExplained,
+    TimeShown,
+    adjustments_shown,
+    commit_shown,
+    corrections_shown,
+    identity_shown,
+    meter_shown,
+    table_shown,
+)
+from tidemark.ops.frontier import sequence_of_frontier
+from tidemark.ops.opened_views import OpenedViews
+from tidemark.ops.pipeline_errors import error_entry
+from tidemark.pipeline.output.errors import ViewsError
+from tidemark.pipeline.time.plans import plan_of
+from tidemark.timestamps import format_timestamp
+from tidemark.web.messages import Request, Response, json_response
+
+
+class Explain:
+    """The handler, over ledger and views."""
+
+    def __init__(self, config: Config, ledger: LedgerStore, views: OpenedViews) -> None:
+        self._streams = config.streams
+        self._plan = plan_of(config)
+        self._identity = Identity(ledger.salt)
+        self._ledger = ledger
+        self._views = views
+
+    async def explain(self, request: Request) -> Response:
+        query = request.query(EXPLAIN_PARAMETERS)
+        found = await find(self._ledger, query, request.caller)
+        if isinstance(found, RejectRow):
+            return json_response(await self._explain_reject(found))
+        return json_response(await self._explain_event(found))
+
+    async def _explain_reject(self, reject: RejectRow) -> RejectExplained:
+        original = None
+        if reject.tenant_id is not None and reject.idempotency_key is not None:
+            original = await self._ledger.find_event(reject.tenant_id, reject.idempotency_key)
+        return RejectExplained(
+            answer=answer_of_reject(reject),
+            reject=reject_view(reject),
+            original=None if original is None else event_view(original),
+        )
+
+    async def _explain_event(self, event: EventRow) -> EventExplained:
+        found = await look_into_ledger(self._ledger, event)
+        pipeline, views = await self._look_into_views(found)
+        frontier = None if pipeline.frontier is None else int(pipeline.frontier)
+        explained = EventExplained(
+            answer=answer_of(found, views, pipeline.reason),
+            event=event_view(event),
+            identity=identity_shown(key_origin(event, self._identity, self._streams)),
+            commit=commit_shown(found),
+            pipeline=pipeline,
+            time=self._time_of(event),
+            original=None if found.original is None else event_view(found.original),
+            corrections=corrections_shown(found.corrections, frontier),
+            refusals=[reject_view(row) for row in found.refusals],
+            notes=_cut_off(found, views),
+        )
+        if views is not None:
+            explained.errors = [error_entry(row) for row in views.errors]
+            explained.meters = [meter_shown(finding) for finding in views.meters]
+            explained.tables = [table_shown(finding) for finding in views.tables]
+            explained.adjustments = adjustments_shown(views)
+        return explained
+
+    async def _look_into_views(self, found: InLedger) -> tuple[PipelineShown, InViews | None]:
+        """What the ledger knows is answered also while the views are away."""
+        if not self._views.has_any:
+            return PipelineShown(None, reason="There are no meters and no views."), None
+        try:
+            store = await self._views.store()
+            frontier = await store.frontier()
+            sequence = sequence_of_frontier(frontier)
+            if frontier is not None and frontier.ledger_id != self._ledger.ledger_id:
+                return PipelineShown(None, reason="The views were made from another ledger."), None
+            if not holds(frontier, found.event):
+                waits = f"The pipeline has not come to it: the views are at {sequence}."
+                return PipelineShown(False, str(sequence), waits), None
+            views = await look_into_views(store, self._views.definitions, found)
+        except ViewsError as error:
+            return PipelineShown(None, reason=_told(error)), None
+        return PipelineShown(True, str(sequence)), views
+
+    def _time_of(self, event: EventRow) -> TimeShown:
+        time = self._plan.streams.get(event.stream)
+        shown = TimeShown(self._plan.name, format_timestamp(event.occurred_at))
+        content = content_of(event)
+        if time is not None and time.column is not None:
+            shown.column, shown.type = time.column, time.type
+            shown.value = None if content is None else content.members.get(time.column)
+        return shown
+
+
+def _told(error: TidemarkError) -> str:
+    return f"The views cannot be read: {error.message}."
+
+
+def _cut_off(found: InLedger, views: InViews | None) -> list[str]:
+    """Where a search ended at its bound."""
+    notes = []
+    if len(found.corrections) == MOST_CORRECTIONS:
+        notes.append(f"Only the first {MOST_CORRECTIONS} corrections are looked at.")
+    if len(found.refusals) == MOST_REFUSALS:
+        notes.append(f"Only the last {MOST_REFUSALS} refusals with its key are listed.")
+    if not found.neighbours_complete:
+        notes.append(
+            "Its commit has more events for the same customer or stream than are looked at."
+        )
+    if views is not None and len(views.adjustments) >= MOST_ADJUSTMENTS:
+        notes.append(f"Only the first {MOST_ADJUSTMENTS} adjustments are listed.")
+    return notes

@@ -1,0 +1,226 @@
+"""What became of one event, and why: the operation, and the schema of its answer."""
+
+from __future__ import annotations
+
+from typing import Final, get_args
+
+from tidemark.ops.explaining.finding import EXPLAIN_PARAMETERS
+from tidemark.ops.explaining.table_verdicts import TableOutcome
+from tidemark.ops.explaining.verdicts import Outcome
+from tidemark.ops.openapi.answers import object_schema
+from tidemark.ops.openapi.describing import READ_CODES, TEXT, Describing, json_content
+from tidemark.ops.openapi.events import reference
+from tidemark.ops.openapi.values import SHOWN_SEQUENCE, SHOWN_TIME, Schema, described
+from tidemark.pipeline.time.plans import PLANS
+
+_ASKS: Final = {
+    "tenantId": "The tenant. Without it, a key is searched among those that the caller sees; for "
+    "a caller who sees all, among the newest events.",
+    "key": "The `idempotencyKey` of an event or, if there is none, of a refusal.",
+    "sequence": "The `ingressSequence` of an event.",
+    "rejectId": "The `rejectId` of a refusal.",
+}
+_ANYTHING: Final[Schema] = {"description": "Any JSON value."}
+_FOLDED: Final[Schema] = {"type": ["boolean", "null"]}
+
+
+class ExplainOperations(Describing):
+    """Describes how one event is explained."""
+
+    def paths(self) -> dict[str, Schema]:
+        """Every path with its operations."""
+        return {"/admin/explain": {"get": self._explain()}}
+
+    def _explain(self) -> Schema:
+        return self.operation(
+            "explainEvent",
+            "Admin",
+            "Why was this not counted?",
+            "Everything that is known of one event or refusal, in the order of the flow: its "
+            "identity, its place in order, whether it is folded, what the meters and tables made "
+            "of it and why, what corrected it, and what it moved. Name it by `key`, by `sequence` "
+            "or by `rejectId`; it must fit all that is given.",
+            {"description": "The explanation.", "content": json_content("Explanation")},
+            (*READ_CODES, "not_found", "ambiguous_key"),
+            scopes=("read",),
+            parameters=self.query(*EXPLAIN_PARAMETERS, **_ASKS),
+        )
+
+
+def explanation_schemas() -> dict[str, Schema]:
+    """The components that describe the answer, by name."""
+    kinds = {"event": "Explanation.event", "reject": "Explanation.reject"}
+    return {
+        "Explanation": {
+            "description": "What became of an event, or why it was refused.",
+            "oneOf": [reference(name) for name in kinds.values()],
+            "discriminator": {
+                "propertyName": "kind",
+                "mapping": {k: f"#/components/schemas/{name}" for k, name in kinds.items()},
+            },
+        },
+        "Explanation.event": _event(),
+        "Explanation.reject": _reject(),
+        "Explanation.meter": _meter(),
+        "Explanation.table": _table(),
+        "Explanation.moved": _moved(),
+    }
+
+
+def _event() -> Schema:
+    always: Schema = {
+        "kind": {"const": "event"},
+        "answer": described(TEXT, "What became of it, in a sentence or two, for people."),
+        "event": reference("StoredEvent"),
+        "identity": object_schema(
+            "Where its key comes from.",
+            {
+                "origin": {"enum": ["given", "derived"]},
+                "derivedFrom": {
+                    "type": "object",
+                    "description": "The tuple of a derived key, in its order.",
+                },
+            },
+            ["origin"],
+        ),
+        "commit": object_schema(
+            "Its commit, and when the one before it was.",
+            {
+                "receivedAt": SHOWN_TIME,
+                "firstSequence": SHOWN_SEQUENCE,
+                "lastSequence": SHOWN_SEQUENCE,
+                "chain": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+                "previousReceivedAt": SHOWN_TIME,
+            },
+            ["receivedAt", "firstSequence", "lastSequence", "chain"],
+        ),
+        "pipeline": object_schema(
+            "Whether the views hold it; null if nobody can say, and `reason` says why.",
+            {
+                "folded": _FOLDED,
+                "frontier": described(SHOWN_SEQUENCE, "How far the views are."),
+                "reason": TEXT,
+            },
+            ["folded"],
+        ),
+        "time": object_schema(
+            "How its stream tells time.",
+            {
+                "plan": {"enum": list(PLANS)},
+                "occurredAt": SHOWN_TIME,
+                "column": TEXT,
+                "type": TEXT,
+                "value": _ANYTHING,
+            },
+            ["plan", "occurredAt"],
+        ),
+    }
+    sometimes: Schema = {
+        "errors": _list("PipelineErrorEntry"),
+        "original": reference("StoredEvent"),
+        "corrections": {"type": "array", "items": _correction()},
+        "meters": _list("Explanation.meter"),
+        "tables": _list("Explanation.table"),
+        "adjustments": _list("AdjustmentEntry"),
+        "refusals": _list("Reject"),
+        "notes": {"type": "array", "items": TEXT, "description": "Where a search was bounded."},
+    }
+    return object_schema("What is known of an event.", always | sometimes, list(always))
+
+
+def _reject() -> Schema:
+    always: Schema = {
+        "kind": {"const": "reject"},
+        "answer": TEXT,
+        "reject": reference("Reject"),
+    }
+    original = {"original": reference("StoredEvent")}
+    return object_schema(
+        "Why it was refused, and the event that has its key.", always | original, list(always)
+    )
+
+
+def _correction() -> Schema:
+    always: Schema = {
+        "ingressSequence": SHOWN_SEQUENCE,
+        "receivedAt": SHOWN_TIME,
+        "control": {"enum": ["void", "amend"]},
+        "idempotencyKey": TEXT,
+        "folded": _FOLDED,
+        "decides": {"type": "boolean", "description": "Whether it says what the original is."},
+    }
+    return object_schema(
+        "A correction of the event or, if it is one itself, of its original.",
+        always | {"reason": TEXT},
+        list(always),
+    )
+
+
+def _meter() -> Schema:
+    always: Schema = {
+        "meter": TEXT,
+        "outcome": {"enum": list(get_args(Outcome))},
+        "reason": TEXT,
+    }
+    judged_always: Schema = {
+        "saidBy": described(SHOWN_SEQUENCE, "The event whose content this is."),
+        "ts": SHOWN_TIME,
+        "periodStart": SHOWN_TIME,
+        "periodEnd": SHOWN_TIME,
+        "lateness": TEXT,
+        "late": {"type": ["boolean", "null"]},
+    }
+    judged_sometimes: Schema = {
+        "watermarkTs": described(SHOWN_TIME, "Of the row, before the commit."),
+        "lateBefore": described(SHOWN_TIME, "What happened before this was late."),
+        "closesAt": described(SHOWN_TIME, "What is committed later than this is late."),
+        "lateReason": {"enum": ["late", "closed"]},
+        "groups": {"type": "object", "additionalProperties": {"type": ["string", "null"]}},
+    }
+    judged = object_schema(
+        "What it says, against the row that it belongs to.",
+        judged_always | judged_sometimes,
+        list(judged_always),
+    )
+    return object_schema(
+        "What one meter made of it.",
+        always
+        | {"judged": {"type": "array", "items": judged}, "moved": _list("Explanation.moved")},
+        list(always),
+    )
+
+
+def _table() -> Schema:
+    always: Schema = {
+        "table": TEXT,
+        "outcome": {"enum": list(get_args(TableOutcome))},
+        "reason": TEXT,
+    }
+    sometimes: Schema = {
+        "moved": _list("Explanation.moved"),
+        "shownSequence": described(SHOWN_SEQUENCE, "The event that its row comes from now."),
+    }
+    return object_schema("What one table made of it.", always | sometimes, list(always))
+
+
+def _moved() -> Schema:
+    column = object_schema("", {"from": _ANYTHING, "to": _ANYTHING})
+    always: Schema = {
+        "operation": {"enum": ["insert", "update", "delete"]},
+        "row": {"type": "object", "description": "The columns of the row's key."},
+        "changed": {"type": "object", "additionalProperties": column},
+        "sharedWith": {
+            "type": "integer",
+            "minimum": 0,
+            "description": "How many other events of the commit may be in this change.",
+        },
+    }
+    return object_schema(
+        "The change of a row at the event's commit, which is that of the whole commit.",
+        always | {"moreMayShare": {"const": True}},
+        list(always),
+    )
+
+
+def _list(name: str) -> Schema:
+    return {"type": "array", "items": reference(name)}

@@ -1,0 +1,144 @@
+"""A ledger with everything in it: usage for meters, a stream for tables and for order, ticks.
+
+Usage and the stream are generated on their own and then share commits, so each commit may concern
+all views, some, or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from tests.contract.events import ManualClock, no_corrections
+from tests.contract.stores import Ledger
+from tests.folding.ledgers import as_draft
+from tests.folding.streams import stream_draft, stream_settings, view_settings
+from tests.generated.ledgers import DAY, HOUR, Shape, random_ledger
+from tests.generated.meters import AT_LEAST_ONE, NEGATED, OF_R1
+from tests.generated.streams import STREAM, TABLES, StreamShape, random_stream
+from tests.reference.definitions import Meter
+from tests.reference.history import Commit
+from tests.reference.tables import EventTime, StreamCommit, StreamEvent, Table
+from tidemark.config import Config
+from tidemark.ingress.drafts import Draft, Submission
+
+# Every aggregate, period and option, with as few meters as there are aggregates.
+METERS: Final = (
+    Meter("m_sum", "api_calls", "sum", "month", close_after_us=3 * DAY),
+    Meter("m_max", "api_calls", "max", "day", "America/New_York", HOUR, group_by=("region",)),
+    Meter("m_min", "api_calls", "min", "week", "Europe/Berlin", where=OF_R1),
+    Meter("m_count", "api_calls", "count", "hour", lateness_us=0, where=AT_LEAST_ONE),
+    Meter("m_last", "api_calls", "last", "month", "Europe/Berlin", group_by=("region", "plan")),
+    Meter("m_avg", "bytes", "avg", "day", close_after_us=0, value=NEGATED),
+    Meter("m_unique", "api_calls", "unique", "month", lateness_us=HOUR, close_after_us=HOUR),
+)
+_BY_NAME: Final = {table.name: table for table in TABLES}
+TIMED: Final = EventTime("at", "iso8601", lambda value: value)
+TABLES_IN_USE: Final = tuple(
+    replace(_BY_NAME[name], time=TIMED) for name in ("by_all", "by_place", "deleting")
+)
+
+
+class MixedLedger(NamedTuple):
+    """The commits of a ledger as each part of the reference takes them: all of them, but with the
+    events of its own only."""
+
+    usage: Sequence[Commit]
+    stream: Sequence[StreamCommit]
+
+    def drafts(self) -> list[tuple[int, list[Draft]]]:
+        """All events of each commit, in their order."""
+        commits = []
+        for (received_at, usage), (_, stream) in zip(self.usage, self.stream, strict=True):
+            numbered = [(event["seq"], as_draft(event)) for event in usage]
+            numbered += [(event["seq"], stream_draft(event)) for event in stream]
+            numbered.sort(key=lambda pair: pair[0])
+            commits.append((received_at, [draft for _, draft in numbered]))
+        return commits
+
+
+def mixed_ledger(seed: int, *, commits: int, entries: int, controls: bool = True) -> MixedLedger:
+    """The ledger of a seed: so many commits, with up to so many events for each of the two."""
+    usage = random_ledger(seed, Shape(commits, entries, controls=controls))
+    stream = random_stream(seed, StreamShape(commits, entries, controls=controls))
+    mixed = MixedLedger([], [])
+    last = 0
+    for (received_at, of_usage), (_, of_stream) in zip(usage, stream, strict=True):
+        first, second = last, last + len(of_usage)
+        if received_at % 2:
+            first, second = last + len(of_stream), last
+        last += len(of_usage) + len(of_stream)
+        mixed.usage.append(  # type: ignore[attr-defined]
+            (received_at, [{**e, "seq": first + n} for n, e in enumerate(of_usage, 1)])
+        )
+        mixed.stream.append(  # type: ignore[attr-defined]
+            (received_at, [_renamed(e, second + n) for n, e in enumerate(of_stream, 1)])
+        )
+    return mixed
+
+
+def _renamed(event: StreamEvent, seq: int) -> StreamEvent:
+    """Both kinds of events use the same keys, and in one ledger they must not."""
+    target = None if event["target"] is None else f"s{event['target']}"
+    return {**event, "seq": seq, "key": f"s{event['key']}", "target": target}
+
+
+async def fill(ledger: Ledger, clock: ManualClock, commits: Sequence[tuple[int, Any]]) -> None:
+    """Each commit at its own time, with some events of the one before it sent once more. One
+    without events becomes a tick."""
+    before: list[Draft] = []
+    for received_at, drafts in commits:
+        clock.pass_time(received_at - clock.wall_us())
+        if drafts:
+            entries = [*before[::3], *drafts, *drafts[::4]]
+            [outcomes] = await ledger.append_group([Submission("r", entries)], no_corrections)
+            statuses = [outcome.status for outcome in outcomes]
+            assert statuses.count("accepted") == len(drafts)
+            assert set(statuses) <= {"accepted", "duplicate"}
+            before = drafts
+        else:
+            assert await ledger.tick(0) is not None
+
+
+def settings_of(meters: Sequence[Meter] = METERS) -> dict[str, Any]:
+    """The streams, meters and tables of a configuration."""
+    stream = {**stream_settings(TABLES_IN_USE[0]), "idleAfter": DAY}
+    return {
+        "streams": {
+            "usage": {"kind": "usage"},
+            STREAM: {**stream, "eventtime": {"column": TIMED.column, "type": TIMED.type}},
+        },
+        "meters": {meter.name: meter_settings(meter) for meter in meters},
+        "views": {table.name: view_settings(table) for table in TABLES_IN_USE},
+        "pipeline": {
+            "eventtime": {"enabled": True, "lateTolerance": HOUR, "futureBound": HOUR},
+            "ordered": {STREAM: {}},
+        },
+    }
+
+
+def meter_settings(meter: Meter) -> dict[str, Any]:
+    return {
+        "metric": meter.metric,
+        "aggregate": meter.aggregate,
+        "period": meter.period,
+        "timezone": meter.zone,
+        "lateness": meter.lateness_us,
+        "closeAfter": meter.close_after_us,
+        "group_by": list(meter.group_by),
+        "where": None if meter.where is None else meter.where.text,
+        "value": meter.value.text,
+    }
+
+
+def config_of(
+    settings: Mapping[str, Any], state_dir: Path, ledger_url: str, views_url: str
+) -> Config:
+    places = {
+        "state_dir": str(state_dir),
+        "ledger": {"url": ledger_url},
+        "view_store": {"url": views_url},
+    }
+    return Config.model_validate({**settings, **places})

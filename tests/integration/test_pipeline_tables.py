@@ -1,0 +1,107 @@
+"""Tables end to end: a ledger, a streaming query over it, and the views it leaves behind."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.contract.events import ManualClock
+from tests.contract.stores import LedgerHome
+from tests.folding.cut_source import cut_stream
+from tests.folding.runs import EVERYTHING, run_pipeline
+from tests.folding.streams import fill_stream, stream_settings, view_settings, written_config
+from tests.folding.tables import result_of
+from tests.generated.streams import (
+    OTHER_STREAM,
+    STREAM,
+    TABLES,
+    StreamShape,
+    random_stream,
+)
+from tests.reference.tables import StreamCommit, Table, TableResult
+from tests.reference.tables import fold_table as reference_table
+from tidemark.ledger.opening import sqlite_path
+from tidemark.pipeline.source.offsets import Offset
+from tidemark.views.port import ErrorFilter, RowFilter, ViewsStore
+from tidemark.views.sqlite import SqliteViews
+
+# Of each kind one: a long key, keys that an amend changes, an expression that fails.
+SHOWN = tuple(table for table in TABLES if table.name in ("deleting", "by_place", "by_all"))
+SHAPE = StreamShape(max_commits=24, max_entries=6)
+
+
+def cuts_of(commits: Sequence[StreamCommit], seed: int) -> dict[str, list[Offset]]:
+    """All in one batch, in seven, and at random."""
+    last = 0
+    offsets = []
+    for received_at, events in commits:
+        last += len(events)
+        offsets.append(Offset(received_at, last))
+    some = sorted(random.Random(seed).sample(range(len(offsets)), len(offsets) // 4))
+    return {
+        "one batch": [],
+        "seven batches": offsets[:: len(offsets) // 7],
+        "random batches": [offsets[place] for place in some],
+    }
+
+
+async def result_in(views: ViewsStore, table: Table) -> TableResult:
+    [schema] = [schema for schema in await views.declared() if schema.name == table.name]
+    page = await views.read_rows(table.name, RowFilter(), limit=EVERYTHING)
+    rows = await views.read_state(table.name, [row.row_key for row in page.rows])
+    tombstones = []
+    if table.delete_when is not None:
+        deleted = f"{table.name}__deleted"
+        page = await views.read_rows(deleted, RowFilter(), limit=EVERYTHING)
+        tombstones = await views.read_state(deleted, [row.row_key for row in page.rows])
+    changes = await views.read_changes(table.name, 0, limit=EVERYTHING)
+    assert changes.complete
+    errors = await views.read_errors(ErrorFilter(), limit=EVERYTHING)
+    return result_of(
+        table,
+        schema,
+        rows,
+        tombstones,
+        [(c.received_at, c.row_key, c.op, c.old_row, c.row, c.changed) for c in changes.changes],
+        [(e.ingress_sequence, e.code) for e in errors.errors if e.stage == f"table {table.name}"],
+    )
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+async def test_every_cut_of_a_ledger_gives_the_tables_of_the_reference(
+    seed: int, tmp_path: Path
+) -> None:
+    commits = random_stream(seed, SHAPE)
+    expected = {table.name: reference_table(commits, table) for table in SHOWN}
+    config = written_config(
+        tmp_path,
+        {
+            "streams": {
+                STREAM: stream_settings(TABLES[0]),
+                OTHER_STREAM: stream_settings(TABLES[0]),
+            },
+            "views": {table.name: view_settings(table) for table in SHOWN},
+        },
+    )
+    path = sqlite_path(config)
+    assert path is not None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    home = LedgerHome(f"sqlite:///{path}")
+    clock = ManualClock()
+    ledger = await home.open(clock)
+    await fill_stream(ledger, clock, commits)
+    fingerprints = set()
+    for name, cuts in cuts_of(commits, seed).items():
+        place = tmp_path / f"{name}.db"
+        views = await SqliteViews.open(place)
+        await run_pipeline(config, ledger, views, place, read_stream=cut_stream(cuts))
+        for table in SHOWN:
+            found = await result_in(views, table)
+            assert found == expected[table.name], name
+        fingerprints.add(await views.fingerprint())
+        await views.close()
+    assert len(fingerprints) == 1
+    await home.close()
