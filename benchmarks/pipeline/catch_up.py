@@ -7,7 +7,7 @@ from statistics import median
 import msgspec
 
 from benchmarks.pipeline.limits import Limits, measure_limits, write_events
-from benchmarks.pipeline.rig import STORES, Caught, Rig, Store
+from benchmarks.pipeline.rig import Caught, Rig, Store
 from benchmarks.pipeline.workload import Workload
 
 
@@ -37,7 +37,7 @@ async def measure_catch_up(rig: Rig) -> CatchUps:
     write_events(workload, scale.events, path)
     limits = measure_limits(rig.spark, path, scale.events, scale.repetitions)
     found = []
-    for store in STORES:
+    for store in scale.stores:
         await _warm_up(rig, store)
         config = rig.config(store)
         runs = []

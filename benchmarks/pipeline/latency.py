@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 import yaml
 
-from benchmarks.pipeline.rig import Rig, Store
+from benchmarks.pipeline.rig import Rig, Scale, Store
 from benchmarks.pipeline.workload import METRIC
 from tidemark.config import load_config
 from tidemark.ingress.drafts import Correction, Draft, Original, Rejection, Submission
@@ -28,7 +28,6 @@ from tidemark.views.port import ViewsStore
 LATENCY_STORE: Final[Store] = "sqlite"
 COMMITS_PER_S: Final = 20
 POLL_S: Final = 0.005
-SETTLE_S: Final = 10.0
 STARTED_WITHIN_S: Final = 120.0
 
 
@@ -67,7 +66,7 @@ async def _measure(rig: Rig, rate: int) -> Latency:
     process = await asyncio.to_thread(_start, path)
     try:
         async with rig.stores(config) as (ledger, views):
-            return await _watch(ledger, views, rate, rig.scale.latency_seconds)
+            return await _watch(ledger, views, rate, rig.scale)
     finally:
         process.terminate()
         await asyncio.to_thread(process.wait, 60)
@@ -82,7 +81,7 @@ def _start(config: Path) -> subprocess.Popen[bytes]:
         )
 
 
-async def _watch(ledger: LedgerStore, views: ViewsStore, rate: int, seconds: float) -> Latency:
+async def _watch(ledger: LedgerStore, views: ViewsStore, rate: int, scale: Scale) -> Latency:
     waiting: deque[tuple[int, float]] = deque()
     took: list[float] = []
     measuring = False
@@ -113,8 +112,10 @@ async def _watch(ledger: LedgerStore, views: ViewsStore, rate: int, seconds: flo
         await asyncio.wait_for(until_seen(), STARTED_WITHIN_S)
         began = time.perf_counter()
         number = 0
-        while (elapsed := time.perf_counter() - began) < SETTLE_S + seconds:
-            measuring = elapsed > SETTLE_S
+        while (
+            elapsed := time.perf_counter() - began
+        ) < scale.settle_seconds + scale.latency_seconds:
+            measuring = elapsed >= scale.settle_seconds
             number += 1
             await append(number)
             await asyncio.sleep(max(0.0, began + number / COMMITS_PER_S - time.perf_counter()))

@@ -38,6 +38,7 @@ COUNTED_AT_ONCE: Final = 50_000
 class Scale(msgspec.Struct, frozen=True):
     """How much is measured."""
 
+    stores: tuple[Store, ...]
     events: int
     warm_up_events: int
     repetitions: int
@@ -45,10 +46,12 @@ class Scale(msgspec.Struct, frozen=True):
     step_events: int
     untouched_keys: int
     rates: tuple[int, ...]
+    settle_seconds: float
     latency_seconds: float
 
 
 FULL: Final = Scale(
+    stores=STORES,
     events=1_000_000,
     warm_up_events=50_000,
     repetitions=3,
@@ -56,17 +59,20 @@ FULL: Final = Scale(
     step_events=100_000,
     untouched_keys=1_000_000,
     rates=(100, 1_000),
+    settle_seconds=10.0,
     latency_seconds=60.0,
 )
 QUICK: Final = Scale(
+    stores=("sqlite",),
     events=2_000,
-    warm_up_events=200,
+    warm_up_events=100,
     repetitions=1,
-    sizes=(500, 1_000),
+    sizes=(500,),
     step_events=500,
     untouched_keys=1_000,
     rates=(100,),
-    latency_seconds=3.0,
+    settle_seconds=0.0,
+    latency_seconds=1.0,
 )
 
 

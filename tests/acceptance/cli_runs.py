@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, Final
 
 PROGRAM: Final = Path(sys.executable).with_name("tidemark")
-WAIT_S: Final = 60.0
+# A bound for what hangs; Spark on a busy machine takes its time.
+WAIT_S: Final = 180.0
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -82,9 +81,9 @@ def fill_ledger(home: Path, lines: Sequence[Any]) -> None:
     assert ran.code == 0, ran.out + ran.err
 
 
-def java_of(process: subprocess.Popen[str]) -> list[int]:
-    """The Java processes that a running command has started."""
-    return [pid for pid in children_of(process.pid) if _is_java(pid)]
+def java_of(pid: int) -> list[int]:
+    """The Java processes that a process has started."""
+    return [child for child in children_of(pid) if _is_java(child)]
 
 
 def _is_java(pid: int) -> bool:

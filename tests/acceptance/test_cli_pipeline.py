@@ -112,14 +112,14 @@ def test_it_follows_the_ledger_survives_its_java_and_stops_in_order(home: Path) 
         assert (second.code, second.json["error"]["code"]) == (1, "pipeline_running")
         assert "tidemark up" in second.json["error"]["hint"]
 
-        [java] = java_of(pipeline)
+        [java] = java_of(pipeline.pid)
         os.kill(java, signal.SIGKILL)
         wait_until(lambda: part()["state"] == "degraded")
         assert "spark.log" in part()["reason"]
         assert counted("2026-03-05T00:00:00.000000Z")
         assert part()["state"] == "ready"
 
-        [java] = java_of(pipeline)
+        [java] = java_of(pipeline.pid)
         asked_at = time.monotonic()
         ran = stop(pipeline, signal.SIGTERM)
         assert time.monotonic() - asked_at < STOPPED_WITHIN_S
@@ -133,8 +133,8 @@ def test_it_follows_the_ledger_survives_its_java_and_stops_in_order(home: Path) 
 
 def test_a_signal_while_spark_starts_ends_it_and_its_java(home: Path) -> None:
     with started("pipeline", "--until-caught-up", cwd=home) as process:
-        wait_until(lambda: java_of(process))
-        [java] = java_of(process)
+        wait_until(lambda: java_of(process.pid))
+        [java] = java_of(process.pid)
         ran = stop(process, signal.SIGTERM)
         wait_until(lambda: not is_running(java))
     assert (ran.code, ran.err) == (143, "")
@@ -238,16 +238,11 @@ def test_what_only_a_person_can_mend_stops_it_at_start_and_names_the_fix(
         assert name in problem["message"] + problem["hint"], problem
 
 
-def test_a_ledger_from_an_old_backup_is_named_also_when_it_went_on_since(home: Path) -> None:
-    with closing(sqlite3.connect(home / "state" / "ledger.db")) as ledger, ledger:
-        for table in ("events", "commits"):
-            ledger.execute(f"DROP TRIGGER {table}_no_delete")
-        [(last, first)] = ledger.execute(
-            "DELETE FROM commits WHERE received_at = (SELECT max(received_at) FROM commits)"
-            " RETURNING received_at, first_sequence"
-        ).fetchall()
-        ledger.execute("DELETE FROM events WHERE received_at = ?", (last,))
-    _assert_rewound(home, f"the views hold 36 events, and the ledger ends at {first - 1}")
+def test_a_ledger_from_an_old_backup_is_named_also_when_it_went_on_since(
+    home: Path, tmp_path: Path
+) -> None:
+    _as_old_backup(home / "state" / "ledger.db", _other_ledger(tmp_path, days=2))
+    _assert_rewound(home, "the views hold 36 events, and the ledger ends at 25")
     with started("serve", "--json", cwd=home) as server:
         assert server.stdout is not None
         url = json.loads(server.stdout.readline())["url"]
@@ -258,12 +253,25 @@ def test_a_ledger_from_an_old_backup_is_named_also_when_it_went_on_since(home: P
 
 
 def test_a_ledger_that_the_views_were_not_made_from_is_named(home: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
+    shutil.copy(_other_ledger(tmp_path, days=3), home / "state" / "ledger.db")
+    _assert_rewound(home, "the views were made from the ledger")
+
+
+def _other_ledger(directory: Path, *, days: int) -> Path:
+    other = directory / "other"
     other.mkdir()
     write_config(other)
-    fill_ledger(other, history())
-    shutil.copy(other / "state" / "ledger.db", home / "state" / "ledger.db")
-    _assert_rewound(home, "the views were made from the ledger")
+    fill_ledger(other, history(days=range(1, days + 1)))
+    return other / "state" / "ledger.db"
+
+
+def _as_old_backup(ledger: Path, shorter: Path) -> None:
+    """Put the shorter one in its place, as if it had been the same ledger when it was young."""
+    with closing(sqlite3.connect(ledger)) as connection:
+        [(ledger_id,)] = connection.execute("SELECT ledger_id FROM ledger").fetchall()
+    with closing(sqlite3.connect(shorter)) as connection, connection:
+        connection.execute("UPDATE ledger SET ledger_id = ?", (ledger_id,))
+    shutil.copy(shorter, ledger)
 
 
 def _assert_rewound(home: Path, says: str) -> None:

@@ -47,9 +47,7 @@ async def test_corrections_are_found_by_an_index_that_holds_nothing_else(home: L
         assert "WHERE (target_key IS NOT NULL)" in definition
 
 
-async def test_a_ledger_made_before_the_index_gets_it(
-    home: LedgerHome, clock: ManualClock
-) -> None:
+async def test_a_ledger_made_before_the_index_gets_it(home: LedgerHome, clock: ManualClock) -> None:
     ledger = await home.open(clock)
     await append(ledger, draft("a"))
     await append(ledger, draft("1", control="void", target_key="a"))

@@ -19,14 +19,14 @@ from tidemark.views import history
 
 pytest_plugins = ("tests.contract.views_fixtures",)
 
-ONE, OTHER = position("acme", note="one"), position("other")
-CHANGED = {**ONE, "note": "changed"}
+ONE, OTHER = position("acme", rank=1), position("other")
+CHANGED = {**ONE, "rank": 2}
 
 
 async def fill(views: Views) -> None:
     """The row `ONE` comes at 1 and changes at 4, `OTHER` comes and goes in between."""
-    await views.commit(insertion(None, 1, ONE))
-    await views.commit(insertion(1, 2, OTHER))
+    await views.commit(insertion(ONE))
+    await views.commit(insertion(OTHER, commit=2))
     await views.commit(
         batch(2, 3, rows=[writes(commit=3, deleted=[OTHER])], changes=[changes((3, OTHER, None))])
     )
@@ -42,7 +42,7 @@ async def test_the_first_change_of_a_row_from_a_time_on_is_found(views: Views) -
         search = await views.find_change("positions", key, at(number))
         assert search.change is not None
         assert (search.change.received_at, search.complete) == (at(found_at), True)
-    assert search.change.changed == ("note",)
+    assert search.change.changed == ("rank",)
     search = await views.find_change("positions", key_of(OTHER), at(3))
     assert search.change is not None
     assert search.change.op == "delete"

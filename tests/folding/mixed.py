@@ -7,9 +7,9 @@ all views, some, or none.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from tests.contract.events import ManualClock, no_corrections
 from tests.contract.stores import Ledger
@@ -19,10 +19,12 @@ from tests.generated.ledgers import DAY, HOUR, Shape, random_ledger
 from tests.generated.meters import AT_LEAST_ONE, NEGATED, OF_R1
 from tests.generated.streams import STREAM, TABLES, StreamShape, random_stream
 from tests.reference.definitions import Meter
-from tests.reference.history import Commit
+from tests.reference.history import Commit, Event
 from tests.reference.tables import EventTime, StreamCommit, StreamEvent, Table
 from tidemark.config import Config
 from tidemark.ingress.drafts import Draft, Submission
+
+DraftCommit = tuple[int, list[Draft]]
 
 # Every aggregate, period and option, with as few meters as there are aggregates.
 METERS: Final = (
@@ -36,26 +38,26 @@ METERS: Final = (
 )
 _BY_NAME: Final = {table.name: table for table in TABLES}
 TIMED: Final = EventTime("at", "iso8601", lambda value: value)
-TABLES_IN_USE: Final = tuple(
-    replace(_BY_NAME[name], time=TIMED) for name in ("by_all", "by_place", "deleting")
+DELETING, BY_ALL, BY_PLACE = (
+    replace(_BY_NAME[name], time=TIMED) for name in ("deleting", "by_all", "by_place")
 )
 
 
-class MixedLedger(NamedTuple):
+@dataclass(frozen=True)
+class MixedLedger:
     """The commits of a ledger as each part of the reference takes them: all of them, but with the
     events of its own only."""
 
-    usage: Sequence[Commit]
-    stream: Sequence[StreamCommit]
+    usage: list[Commit]
+    stream: list[StreamCommit]
 
-    def drafts(self) -> list[tuple[int, list[Draft]]]:
+    def drafts(self) -> list[DraftCommit]:
         """All events of each commit, in their order."""
         commits = []
         for (received_at, usage), (_, stream) in zip(self.usage, self.stream, strict=True):
-            numbered = [(event["seq"], as_draft(event)) for event in usage]
-            numbered += [(event["seq"], stream_draft(event)) for event in stream]
-            numbered.sort(key=lambda pair: pair[0])
-            commits.append((received_at, [draft for _, draft in numbered]))
+            numbered = {event["seq"]: as_draft(event) for event in usage}
+            numbered |= {event["seq"]: stream_draft(event) for event in stream}
+            commits.append((received_at, [numbered[seq] for seq in sorted(numbered)]))
         return commits
 
 
@@ -70,13 +72,15 @@ def mixed_ledger(seed: int, *, commits: int, entries: int, controls: bool = True
         if received_at % 2:
             first, second = last + len(of_stream), last
         last += len(of_usage) + len(of_stream)
-        mixed.usage.append(  # type: ignore[attr-defined]
-            (received_at, [{**e, "seq": first + n} for n, e in enumerate(of_usage, 1)])
-        )
-        mixed.stream.append(  # type: ignore[attr-defined]
-            (received_at, [_renamed(e, second + n) for n, e in enumerate(of_stream, 1)])
-        )
+        numbered = [_numbered(event, first + n) for n, event in enumerate(of_usage, 1)]
+        mixed.usage.append((received_at, numbered))
+        renamed = [_renamed(event, second + n) for n, event in enumerate(of_stream, 1)]
+        mixed.stream.append((received_at, renamed))
     return mixed
+
+
+def _numbered(event: Event, seq: int) -> Event:
+    return {**event, "seq": seq}
 
 
 def _renamed(event: StreamEvent, seq: int) -> StreamEvent:
@@ -85,7 +89,7 @@ def _renamed(event: StreamEvent, seq: int) -> StreamEvent:
     return {**event, "seq": seq, "key": f"s{event['key']}", "target": target}
 
 
-async def fill(ledger: Ledger, clock: ManualClock, commits: Sequence[tuple[int, Any]]) -> None:
+async def fill(ledger: Ledger, clock: ManualClock, commits: Sequence[DraftCommit]) -> None:
     """Each commit at its own time, with some events of the one before it sent once more. One
     without events becomes a tick."""
     before: list[Draft] = []
@@ -102,16 +106,17 @@ async def fill(ledger: Ledger, clock: ManualClock, commits: Sequence[tuple[int, 
             assert await ledger.tick(0) is not None
 
 
-def settings_of(meters: Sequence[Meter] = METERS) -> dict[str, Any]:
-    """The streams, meters and tables of a configuration."""
-    stream = {**stream_settings(TABLES_IN_USE[0]), "idleAfter": DAY}
+def settings_of(meters: Sequence[Meter], tables: Sequence[Table]) -> dict[str, Any]:
+    """A configuration without its places. The stream is also written in the order of its time."""
+    stream = {
+        **stream_settings(TABLES[0]),
+        "eventtime": {"column": TIMED.column, "type": TIMED.type},
+        "idleAfter": DAY,
+    }
     return {
-        "streams": {
-            "usage": {"kind": "usage"},
-            STREAM: {**stream, "eventtime": {"column": TIMED.column, "type": TIMED.type}},
-        },
+        "streams": {"usage": {"kind": "usage"}, STREAM: stream},
         "meters": {meter.name: meter_settings(meter) for meter in meters},
-        "views": {table.name: view_settings(table) for table in TABLES_IN_USE},
+        "views": {table.name: view_settings(table) for table in tables},
         "pipeline": {
             "eventtime": {"enabled": True, "lateTolerance": HOUR, "futureBound": HOUR},
             "ordered": {STREAM: {}},

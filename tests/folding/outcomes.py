@@ -77,10 +77,7 @@ async def assert_as_the_table_reference(
             schemas[table.name],
             await _all_of(views, table.name),
             await _all_of(views, f"{table.name}__deleted") if table.delete_when else (),
-            [
-                (c.received_at, c.row_key, c.op, c.old_row, c.row, None)
-                for c in changes.changes
-            ],
+            [(c.received_at, c.row_key, c.op, c.old_row, c.row, None) for c in changes.changes],
             [(e.ingress_sequence, e.code) for e in errors if e.stage == f"table {table.name}"],
         )
         assert found.rows == expected.rows

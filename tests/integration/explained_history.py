@@ -112,6 +112,12 @@ def make_history(server: TidemarkServer) -> History:
         }
     )
     send(other_metric=usage("c", f"{DAY}12:00:00Z", metric="unheard of"))
+    send(first_of_pair=usage("pair", f"{DAY}12:00:00Z"))
+    # Late for each other, but in one commit, in which order does not matter.
+    send(
+        newer=usage("pair", f"{DAY}15:00:00Z"),
+        older=usage("pair", f"{DAY}11:30:00Z"),
+    )
     send(trade=trade("t-1", "a1", "10"))
     send(older_trade={**trade("t-2", "a1", "5"), "occurredAt": f"{DAY}12:00:00Z"})
     send(bought=trade("t-3", "a2", "1"))

@@ -38,7 +38,12 @@ class HighWater:
     def __init__(self, config: Config) -> None:
         self._path = config.state_dir / FILE_NAME
         place = views_place(config)
-        self._views = redact(place) if isinstance(place, str) else str(place.absolute())
+        # Relative: a state directory may be moved with everything in it.
+        self._views = (
+            redact(place)
+            if isinstance(place, str)
+            else os.path.relpath(place.absolute(), config.state_dir.absolute())
+        )
         self._kept: Frontier | None = None
 
     def compare(self, frontier: Frontier | None) -> None:

@@ -36,7 +36,8 @@ _HASH_LETTERS: Final = 12
     "--as",
     "as_",
     type=click.Choice(list(_PARAMETERS)),
-    help="What EVENT is. Default: a key, or for a number whatever there is.",
+    metavar="KIND",
+    help="What EVENT is: key, sequence or reject. Default: a key, or for a number whatever it is.",
 )
 @click.option("--plan", "show_plan", is_flag=True, help="Explain how time and views are planned.")
 @server_options

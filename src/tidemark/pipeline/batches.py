@@ -63,7 +63,6 @@ class BatchFolder:
         self._ledger_id = ledger_id
         self._open_views = open_views
         self._plain_limit = plain_limit
-        self._meter_count = len(definitions.meters)
         self._views: list[FoldedView] = []
         for meter in definitions.meters:
             logged = meter.name not in definitions.unlogged

@@ -65,7 +65,7 @@ def start_session(
     config: SparkSettings,
     *,
     state_dir: Path,
-    fast_start: bool = False,
+    fast_start: bool = True,
     app_name: str = "tidemark",
 ) -> SparkSession:
     """The session of this process, started if it is not there yet.
