@@ -21,6 +21,9 @@ PROGRAM: Final = Path(sys.executable).with_name("tidemark")
 # A bound for what hangs; Spark on a busy machine takes its time.
 WAIT_S: Final = 180.0
 
+# What Java compiles well, it compiles slowly, and tests have little for it to do.
+QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -48,7 +51,7 @@ def environment(env: Mapping[str, str] | None = None) -> dict[str, str]:
     own = {name: value for name, value in os.environ.items() if not name.startswith("TIDEMARK_")}
     for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
         own.pop(name, None)
-    return {**own, "TERM": "xterm-256color", **(env or {})}
+    return {**own, "TERM": "xterm-256color", "JAVA_TOOL_OPTIONS": QUICK_JAVA, **(env or {})}
 
 
 def tidemark(

@@ -228,7 +228,7 @@ EVENTTIME = "pipeline: {eventtime: {enabled: true}}\n"
 def test_what_only_a_person_can_mend_stops_it_at_start_and_names_the_fix(
     home: Path, text: str, code: str, field: str, names: list[str]
 ) -> None:
-    write_config(home, text, quick="java_home" not in text)
+    write_config(home, text)
     ran = tidemark("pipeline", "--until-caught-up", "--json", cwd=home)
     error = ran.json["error"]
     assert (ran.code, error["code"]) == (2, code)

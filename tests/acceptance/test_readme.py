@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance.cli_runs import tidemark
 from tests.services.tidemark_server import TidemarkServer
+from tidemark.cli.program import VERBS
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -53,6 +55,19 @@ def test_the_first_event_is_accepted_and_the_same_again_is_a_duplicate(
     again = run_curl(server)
     assert (again["accepted"], again["duplicates"]) == (0, 1)
     assert _places(again) == _places(first)
+
+
+def test_the_command_that_shows_usage_is_one(server: TidemarkServer) -> None:
+    """Without a pipeline there is nothing to show yet; the tutorial's test has one."""
+    [program, *args] = block("sh", "tidemark usage").split()
+    assert program == "tidemark"
+    ran = tidemark(*args, "--url", server.base_url, cwd=server.directory)
+    assert (ran.code, len(ran.out.splitlines())) == (0, 1), ran.err
+
+
+def test_every_command_is_named() -> None:
+    [named] = re.findall(r"lists the commands: `([^`]+)`", README)
+    assert named.split() == list(VERBS)
 
 
 def test_the_python_example_sends(server: TidemarkServer, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.acceptance.cli_runs import environment, started
+from tests.acceptance.cli_runs import environment, started, wait_until
+from tests.services.http_calls import call
 from tests.services.ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +39,7 @@ def test_every_step_does_what_the_tutorial_says(tmp_path: Path) -> None:
     step(0)
     with started("up", "--json", cwd=tmp_path, env={"TIDEMARK_HTTP__PORT": str(port)}) as process:
         assert process.stdout is not None
-        assert json.loads(process.stdout.readline())["event"] == "ready"
+        url = json.loads(process.stdout.readline())["url"]
         four = json.loads(step(1))["results"]
         assert [result["status"] for result in four] == [
             "accepted",
@@ -51,9 +52,20 @@ def test_every_step_does_what_the_tutorial_says(tmp_path: Path) -> None:
         step(3)
         run = json.loads(step(4))["events"]
         assert [event["ingressSequence"] for event in run] == ["2", "3"]
-        both = json.loads(step(5))["results"]
+        wait_until(lambda: folded(url) >= 3)
+        [header, row] = [line.split("\t") for line in step(5).splitlines()]
+        used = dict(zip(header, row, strict=True))
+        assert (used["customerRef"], used["total"]) == ("c-1", "3")
+        both = json.loads(step(6))["results"]
         assert [result["status"] for result in both] == ["accepted", "accepted"]
-        assert "append-only" in step(6)
-        seen = step(7).splitlines()
+        assert "append-only" in step(7)
+        seen = step(8).splitlines()
         assert [line.split()[0] for line in seen if line.strip()][:5] == ["1", "2", "3", "4", "5"]
-    assert len(BLOCKS) == 8
+        wait_until(lambda: folded(url) >= 5)
+        assert "No difference." in step(9)
+    assert len(BLOCKS) == 10
+
+
+def folded(url: str) -> int:
+    """The sequence that the pipeline has come to."""
+    return int(call(url, "GET", "/readyz").json["parts"]["pipeline"]["lastSequence"])

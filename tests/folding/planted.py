@@ -9,7 +9,6 @@ from typing import Any
 from unittest import mock
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import cloudpickle
 
 from tidemark.pipeline.fold import meters_plain
@@ -45,7 +44,7 @@ class ClosesByTheBatch(FoldTask):
 
     def _fold(self, view: FoldedView, own: pa.Table, read: Any) -> list[Part]:
         name = "previous_received_at"
-        first = pc.min(own.column(name))
+        first = own.sort_by("received_at").column(name)[0]
         place = own.schema.get_field_index(name)
         own = own.set_column(place, own.schema.field(place), pa.repeat(first, own.num_rows))
         return super()._fold(view, own, read)

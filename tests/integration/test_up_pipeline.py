@@ -13,19 +13,23 @@ from typing import Any
 import pytest
 
 from tests.acceptance.cli_runs import started, stop, wait_until
-from tests.acceptance.pipelines import CONFIG, QUICK_SPARK, java_of, write_config
+from tests.acceptance.pipelines import CONFIG, java_of, write_config
 from tests.services.http_calls import call
 from tests.services.processes import children_of, is_running
 from tidemark.config import sample_text
 
-USAGE = {"tenantId": "acme", "metric": "api_calls", "customerRef": "c", "quantity": "1"}
+USAGE = {
+    "tenantId": "acme",
+    "metric": "api_calls",
+    "customerRef": "c",
+    "quantity": "1",
+    "ts": "2026-01-01T00:00:00Z",
+}
 
 
 @pytest.fixture
 def demo_home(tmp_path: Path) -> Path:
-    sample = sample_text()
-    spark = sample.index("# The Spark that runs the pipeline")
-    (tmp_path / "tidemark.yaml").write_text(sample[:spark] + QUICK_SPARK)
+    (tmp_path / "tidemark.yaml").write_text(sample_text())
     return tmp_path
 
 
@@ -96,7 +100,7 @@ def test_nothing_is_left_behind_when_it_is_killed(demo_home: Path) -> None:
 
 @pytest.fixture
 def unusable(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    write_config(tmp_path, CONFIG + "spark: {java_home: /nowhere}\n", quick=False)
+    write_config(tmp_path, CONFIG + "spark: {java_home: /nowhere}\n")
     with started("up", "--json", cwd=tmp_path) as process:
         yield process
 

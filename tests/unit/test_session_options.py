@@ -59,8 +59,9 @@ def test_a_local_session_listens_on_loopback_only() -> None:
 
 def test_a_cluster_keeps_its_own_places_and_addresses() -> None:
     cluster = options_of("spark://head:7077")
-    for name in ("spark.driver.host", "spark.local.dir", "spark.sql.shuffle.partitions"):
+    for name in ("spark.driver.host", "spark.local.dir"):
         assert name not in cluster
+    assert cluster["spark.sql.shuffle.partitions"] == "16"
 
 
 def test_local_masters_are_told_from_clusters() -> None:

@@ -42,6 +42,8 @@ _DEFAULTS: Final = {
     "spark.sql.catalogImplementation": "in-memory",
     # To plan anew between two stages takes longer than most of our batches.
     "spark.sql.adaptive.enabled": "false",
+    # On a cluster; locally it is one for each core. Spark's own 200 are for large batches.
+    "spark.sql.shuffle.partitions": "16",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "32768",
     "spark.python.worker.reuse": "true",
