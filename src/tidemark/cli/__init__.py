@@ -10,11 +10,13 @@ options       options that commands share: which configuration, which server
 configuring   init, check
 keys          keygen
 serving       up, serve
+pipelining    pipeline: with long_work and logs
 sending       send: with sent_lines, resume, refusals and progress
 importing     import
 tailing       tail
 usage         usage, adjustments, errors: with listing
 explaining    explain: with explanations
+verifying     verify
 ledger        migrate, confirm-clock
 """
 

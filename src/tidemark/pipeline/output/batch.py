@@ -218,7 +218,8 @@ def _gap(frontier: Frontier | None, batch: ViewBatch) -> FrontierGap:
     return FrontierGap(
         f"the views stand at {_shown(frontier)}, the batch leads from {_shown(batch.start)} to "
         f"{_shown(batch.end)}",
-        hint="Another process may have gone on. Start again from the frontier.",
+        hint="Another pipeline writes to these views: run one for each store. Started again, it"
+        " goes on from where they are.",
     )
 
 
