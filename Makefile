@@ -14,7 +14,7 @@ N ?= 200
 
 .PHONY: help
 help: ## Say what there is
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: ## Install everything needed to work on Tidemark
@@ -70,6 +70,10 @@ reference: setup ## Write the pages of docs/reference that are made from the cod
 .PHONY: torture
 torture: setup postgres ## Kill Tidemark at N random moments chosen by SEED
 	@exec $(BIN)/python -m tests.crash.torture --seed $(SEED) --count $(N) $(ARGS)
+
+.PHONY: torture-pipeline
+torture-pipeline: setup postgres java ## Kill the pipeline at N random moments chosen by SEED
+	@exec $(BIN)/python -m tests.crash.pipeline_torture --seed $(SEED) --count $(N) $(ARGS)
 
 .PHONY: bench-ingest
 bench-ingest: setup postgres ## Measure ingest against the limits of this machine

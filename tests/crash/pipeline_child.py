@@ -1,7 +1,7 @@
 """A process that folds ledgers into views, to be killed: `python -m tests.crash.pipeline_child`.
 
-Its argument is JSON: jobs with `settings`, `state_dir`, `ledger_url`, `views_url` and `max_rows`. It
-says with one line of JSON that Spark runs, and with another one for each job that is done.
+Its argument is a list of jobs in JSON, as `tests.crash.pipelines.job` makes them. It says with one
+line of JSON that Spark runs, and with another one for each job that is done.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidemark.views.opening import open_views, views_at, views_place
 
 
 async def run(job: dict[str, Any]) -> list[Any]:
-    """Folds until the views have caught up; what has then come of the ledger."""
+    """Folds until the views have caught up, or for ever; what has then come of the ledger."""
     config = config_of(job["settings"], Path(job["state_dir"]), job["ledger_url"], job["views_url"])
     ledger, views = await open_ledger(config, SystemClock()), await open_views(config)
     loop = asyncio.get_running_loop()
@@ -39,7 +39,7 @@ async def run(job: dict[str, Any]) -> list[Any]:
             max_rows=job["max_rows"],
         )
         pipeline.prepare()
-        pipeline.run(until_caught_up=True)
+        pipeline.run(until_caught_up=not job["follow"])
 
     try:
         await asyncio.to_thread(fold)

@@ -24,26 +24,33 @@ JAVA_ENDS_WITHIN_S: Final = 30.0
 
 
 def job(
-    settings: Mapping[str, Any], directory: Path, ledger_url: str, views_url: str, max_rows: int
+    settings: Mapping[str, Any],
+    directory: Path,
+    ledger_url: str,
+    views_url: str,
+    *,
+    max_rows: int = 1_000_000,
+    follow: bool = False,
 ) -> dict[str, Any]:
-    """What a process is to do, with its state in this directory."""
+    """What a process is to do, with its state in this directory: to catch up, or to `follow`."""
     return {
         "settings": settings,
         "state_dir": str(directory),
         "ledger_url": ledger_url,
         "views_url": views_url,
         "max_rows": max_rows,
+        "follow": follow,
     }
 
 
 class PipelineProcess:
-    """A pipeline that runs until it has caught up, unless it dies before."""
+    """A process that does jobs one after the other, unless it dies before."""
 
     def __init__(self, jobs: Sequence[Mapping[str, Any]], crash_at: str | None = None) -> None:
         environ = {name: value for name, value in os.environ.items() if name != "TIDEMARK_CRASH_AT"}
         if crash_at is not None:
             environ["TIDEMARK_CRASH_AT"] = crash_at
-        self._errors: IO[bytes] = tempfile.TemporaryFile()
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             [*COMMAND, json.dumps(jobs)],
             cwd=ROOT,

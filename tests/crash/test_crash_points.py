@@ -17,6 +17,7 @@ from tests.crash.conftest import MakeServer
 from tests.crash.reading import SQLITE_SCHEME, read_history
 from tests.crash.senders import Publishers, traffic
 from tests.crash.test_import_crash import IMPORT_POINTS
+from tests.crash.test_pipeline_crash import PIPELINE_POINTS
 from tests.crash.variants import LAZY_COMMITS
 from tests.services.tidemark_server import TidemarkServer
 from tidemark.crash import POINTS
@@ -31,8 +32,6 @@ SERVER_POINTS: Final = {
     "ingress.before_response": 9,
 }
 MIGRATION_POINTS: Final = ("migrate.before_commit",)
-# `tests/contract/test_views_crash.py` kills at these.
-VIEWS_POINTS: Final = ("views.before_commit", "views.after_commit")
 
 # While these are passed, the sequencer's lock is held.
 UNDER_THE_LOCK: Final = ("ledger.locked", "ledger.events_written", "ledger.before_commit")
@@ -138,7 +137,7 @@ async def test_a_planted_server_that_acknowledges_before_the_commit_is_caught(
 
 
 def test_every_point_is_exercised_and_nothing_else_is_called_a_point() -> None:
-    exercised = {*SERVER_POINTS, *MIGRATION_POINTS, *IMPORT_POINTS, *VIEWS_POINTS}
+    exercised = {*SERVER_POINTS, *MIGRATION_POINTS, *IMPORT_POINTS, *PIPELINE_POINTS}
     assert exercised == set(POINTS)
     assert set(UNDER_THE_LOCK) <= set(POINTS)
 

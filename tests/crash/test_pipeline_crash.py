@@ -5,15 +5,15 @@ Spark takes seconds to start, so a process that goes on after a crash is the nex
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
-
-import pytest
+from typing import Any, Final
 
 from tests.contract.events import ManualClock
 from tests.contract.stores import LedgerHome
 from tests.crash.pipelines import PipelineProcess, job
-from tests.folding.mixed import DELETING, METERS, fill, mixed_ledger, settings_of
+from tests.folding.mixed import METERS, fill, mixed_ledger, settings_of
 
 # In the order of a batch.
 PIPELINE_POINTS: Final = (
@@ -25,7 +25,8 @@ PIPELINE_POINTS: Final = (
 )
 AROUND_THE_COMMIT: Final = ("views.before_commit", "pipeline.batch_committed")
 LEDGER: Final = mixed_ledger(2, commits=30, entries=5, controls=False)
-SETTINGS: Final = settings_of([m for m in METERS if m.name in ("m_sum", "m_unique")], [DELETING])
+# A meter that keeps more than its rows, and the stream in order.
+SETTINGS: Final = settings_of([meter for meter in METERS if meter.aggregate == "unique"], [])
 # So that there are more batches than all deaths together need.
 MAX_ROWS: Final = 8
 
@@ -39,30 +40,35 @@ async def filled(url: str) -> None:
         await home.close()
 
 
-@pytest.mark.parametrize(
-    ("store", "points"), [("sqlite", PIPELINE_POINTS), ("postgres", AROUND_THE_COMMIT)]
-)
-async def test_a_pipeline_killed_at_every_point_of_a_batch_ends_as_if_nothing_had_happened(
-    store: str, points: tuple[str, ...], tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    ledger_url = views_url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    if store == "sqlite":
-        views_url = f"sqlite:///{tmp_path / 'views.db'}"
-    else:
-        ledger_url = views_url = request.getfixturevalue("postgres_url")
-    await filled(ledger_url)
-    disturbed = job(SETTINGS, tmp_path / "disturbed", ledger_url, views_url, MAX_ROWS)
-    undisturbed = job(
-        SETTINGS, tmp_path / "undisturbed", ledger_url, f"sqlite:///{tmp_path / 'calm.db'}", 10_000
-    )
+def die_at_each(points: Sequence[str], work: Mapping[str, Any]) -> None:
     for point in points:
         # In its second batch: the first is where it goes on after the crash before.
-        with PipelineProcess([disturbed], crash_at=f"{point}:2") as process:
+        with PipelineProcess([work], crash_at=f"{point}:2") as process:
             process.started()
             process.killed_itself()
-    with PipelineProcess([disturbed, undisturbed]) as process:
+
+
+async def test_a_pipeline_killed_at_every_point_of_a_batch_ends_as_if_nothing_had_happened(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    sqlite_url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    await filled(sqlite_url)
+    await filled(postgres_url)
+    on_sqlite, calm = (
+        job(SETTINGS, tmp_path / name, sqlite_url, f"sqlite:///{tmp_path / name}.db", max_rows=rows)
+        for name, rows in (("disturbed", MAX_ROWS), ("calm", 1_000_000))
+    )
+    on_postgres = job(
+        SETTINGS, tmp_path / "postgres", postgres_url, postgres_url, max_rows=MAX_ROWS
+    )
+    await asyncio.gather(
+        asyncio.to_thread(die_at_each, PIPELINE_POINTS, on_sqlite),
+        asyncio.to_thread(die_at_each, AROUND_THE_COMMIT, on_postgres),
+    )
+    with PipelineProcess([on_sqlite, on_postgres, calm]) as process:
         process.started()
-        ended, expected = process.outcomes(2)
-    assert ended == expected
-    segments = sorted((tmp_path / "disturbed" / "ordered").rglob("*.jsonl"))
-    assert len(segments) > len(points), "there was nothing to disturb"
+        *ended, expected = await asyncio.to_thread(process.outcomes, 3)
+    assert ended == [expected, expected]
+    for name, deaths in (("disturbed", PIPELINE_POINTS), ("postgres", AROUND_THE_COMMIT)):
+        segments = list((tmp_path / name / "ordered").rglob("*.jsonl"))
+        assert len(segments) > len(deaths), "there was nothing to disturb"

@@ -34,7 +34,7 @@ def run(step: dict[str, Any]) -> dict[str, Any]:
     )
     before = signal.getsignal(signal.SIGINT)
     try:
-        spark = start_session(config, state_dir=Path(step["state_dir"]), fast_start=True)
+        spark = start_session(config, state_dir=Path(step["state_dir"]))
     except TidemarkError as error:
         return {"error": error.as_dict()}
     jvm: Any = spark._jvm

@@ -32,7 +32,7 @@ def shared_session() -> SparkSession:
     global _session
     if _session is None:
         state_dir = Path(tempfile.mkdtemp(prefix="tidemark-spark-tests-"))
-        _session = start_session(SHARED_CONFIG, state_dir=state_dir, fast_start=True)
+        _session = start_session(SHARED_CONFIG, state_dir=state_dir)
         atexit.register(_end, state_dir)
     return _session
 

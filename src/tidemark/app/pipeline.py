@@ -50,7 +50,6 @@ LONGEST_PAUSE_S: Final = 30.0
 DEATHS_AT_ONE_PLACE: Final = 5
 # Someone who wants to be done does not wait for ever for a database.
 WAIT_WHEN_CATCHING_UP_US: Final = 60 * MICROS_PER_SECOND
-LITTLE_WORK_EVENTS: Final = 1_000_000
 LOOK_EVERY_S: Final = 0.5
 PRUNE_EVERY_S: Final = 60.0
 
@@ -99,7 +98,7 @@ def check_expressions(config: Config) -> None:
     """Raises `ConfigError` for an expression or a type of event time that cannot be used."""
     registry = registry_of(config)
     with tempfile.TemporaryDirectory(prefix="tidemark-check-") as scratch:
-        spark = start_session(config.spark, state_dir=Path(scratch), fast_start=True)
+        spark = start_session(config.spark, state_dir=Path(scratch))
         try:
             Decoder(spark, config, Definitions.of(config), registry)
         finally:
@@ -174,14 +173,8 @@ class _Runner:
     def _run_once(self) -> None:
         config, stores = self._config, self._stores
         with _opened(config, stores, self._clock) as (ledger, views):
-            standing = stores.wait(self._look_at(ledger, views))
-            is_little = standing.lag_events < LITTLE_WORK_EVENTS
-            spark = start_session(
-                config.spark,
-                state_dir=config.state_dir,
-                # Who has little to do waits longer for Java to compile well than for the work.
-                fast_start=self._until_caught_up and is_little,
-            )
+            stores.wait(self._look_at(ledger, views))
+            spark = start_session(config.spark, state_dir=config.state_dir)
             if self._stop.is_set():
                 return
             pipeline = Pipeline(
@@ -215,14 +208,13 @@ class _Runner:
                 return
         pipeline.run(until_caught_up=self._until_caught_up)
 
-    async def _look_at(self, ledger: LedgerStore, views: ViewsStore) -> Standing:
-        """Where the views stand. What does not belong together is told before Spark is started."""
+    async def _look_at(self, ledger: LedgerStore, views: ViewsStore) -> None:
+        """What does not belong together is told before Spark is started."""
         frontier = await views.frontier()
         if frontier is not None:
             await require_same_history(ledger, frontier)
         if not self._has_started:
             self._high_water.compare(frontier)
-        return _standing(frontier, await ledger.head())
 
     async def _watch(self, pipeline: Pipeline, ledger: LedgerStore) -> None:
         while True:

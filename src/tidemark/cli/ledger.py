@@ -13,8 +13,10 @@ from tidemark.cli.output import plural, write_json, write_line
 from tidemark.clock import Clock, SystemClock
 from tidemark.config import Config
 from tidemark.errors import ClockLeap, SchemaMismatch
+from tidemark.ledger.migrations import Migration
 from tidemark.ledger.opening import migrate_ledger, open_ledger
 from tidemark.timestamps import format_timestamp
+from tidemark.views.opening import migrate_views
 
 
 @click.command
@@ -22,13 +24,13 @@ from tidemark.timestamps import format_timestamp
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @json_option
 def migrate(config_path: Path | None, dry_run: bool, as_json: bool) -> None:
-    """Bring the ledger's schema up to date.
+    """Bring the schemas of the ledger and the views up to date.
 
     A server does this by itself when it starts. Run it beforehand where the server's database user
-    may not change the schema. A ledger that is not there yet is made.
+    may not change the schema. What is not there yet is made.
     """
     configured = configuration(config_path)
-    migrations = asyncio.run(migrate_ledger(configured.config, dry_run=dry_run))
+    migrations = asyncio.run(_migrate(configured.config, dry_run=dry_run))
     place = ledger_text(configured.config)
     if as_json:
         listed = [{"version": found.version, "name": found.name} for found in migrations]
@@ -44,6 +46,13 @@ def migrate(config_path: Path | None, dry_run: bool, as_json: bool) -> None:
         write_line(f"{plural(len(migrations), 'migration')} would be applied; nothing was changed.")
     else:
         write_line(f"{plural(len(migrations), 'migration')} applied.")
+
+
+async def _migrate(config: Config, *, dry_run: bool) -> list[Migration]:
+    migrations = await migrate_ledger(config, dry_run=dry_run)
+    if config.meters or config.views:
+        migrations += await migrate_views(config, dry_run=dry_run)
+    return migrations
 
 
 @click.command("confirm-clock")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
@@ -35,13 +36,15 @@ from tidemark.pipeline.fold.task import (
     RefoldTask,
 )
 from tidemark.pipeline.output.batch import Frontier, ViewBatch
-from tidemark.pipeline.output.errors import LedgerRewound
+from tidemark.pipeline.output.errors import DefinitionChanged, LedgerRewound
 from tidemark.pipeline.output.schema import ViewSchema
 from tidemark.pipeline.source.frames import ledger_rows
 from tidemark.pipeline.time_keeping import TimeKeeper
 
 # Nothing was received at or before this time.
 _BEGINNING = 0
+# The views that have been folded up to the frontier, by name.
+_VIEWS_STATE = "views"
 
 
 class BatchFolder:
@@ -85,6 +88,24 @@ class BatchFolder:
                 found.append(members_schema(view.definition))
         return found
 
+    def require_same_views(self, frontier: Frontier | None, state: Mapping[str, bytes]) -> None:
+        """Refuses a view that was not there for all that is folded: its rows would lack it."""
+        if frontier is None:
+            return
+        known = msgspec.json.decode(state.get(_VIEWS_STATE, b"[]"), type=frozenset[str])
+        new = sorted(
+            view.definition.name for view in self._views if view.definition.name not in known
+        )
+        if new:
+            raise DefinitionChanged(
+                f"{', '.join(new)}: new, and the views hold {frontier.ingress_sequence:,} events"
+                " already that are not in it",
+                hint="Take it out of the configuration again, or have the views built anew: stop"
+                " the pipeline, remove the views (views.db in the state directory, or the schema"
+                " tidemark_views), and start it.",
+                field=new[0],
+            )
+
     def folded(self, events: DataFrame) -> DataFrame:
         """What the tasks make of rows of the ledger. It goes with a stream, so that it is planned
         once and not for every batch."""
@@ -107,7 +128,7 @@ class BatchFolder:
         if end is None:
             return None
         self._refold(gathered, start, end)
-        state = {} if time is None else time.advance(gathered, commits)
+        state = self._state() if time is None else self._state() | time.advance(gathered, commits)
         return ViewBatch(
             start=start,
             end=end,
@@ -117,6 +138,10 @@ class BatchFolder:
             errors=list(gathered.errors()),
             state=state,
         )
+
+    def _state(self) -> dict[str, bytes | None]:
+        names = sorted(view.definition.name for view in self._views)
+        return {_VIEWS_STATE: msgspec.json.encode(names)}
 
     def _end(self, commits: pa.Table, start: Frontier | None) -> Frontier | None:
         first, last = commits.slice(0, 1).to_pylist()[0], commits.slice(commits.num_rows - 1)

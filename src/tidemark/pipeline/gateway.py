@@ -63,9 +63,14 @@ _SILENCING: Final = (
     (24, "--sun-misc-unsafe-memory-access=allow"),
     (22, "--enable-native-access=ALL-UNNAMED"),
 )
-# For those who wait for a first answer more than they have work to do: compiling well takes longer
-# than it saves.
-_FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xshare:auto")
+# The work is done in Python, Arrow and DuckDB, and on a cluster elsewhere; what is left for this
+# Java is small plans and moving rows. Its optimising compiler uses more than it saves.
+_QUICK_COMPILER = (
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-XX:-UsePerfData",
+    "-Xshare:auto",
+)
 
 
 @dataclass(frozen=True)
@@ -99,9 +104,7 @@ class Gateway:
             self.process.wait()
 
 
-def start_gateway(
-    java: Java, options: Mapping[str, str], *, log_dir: Path, fast_start: bool
-) -> Gateway:
+def start_gateway(java: Java, options: Mapping[str, str], *, log_dir: Path) -> Gateway:
     """Start Java and wait until it listens. What it says outside its log is in `java.out`."""
     said = log_dir / "java.out"
     with tempfile.TemporaryDirectory(prefix="tidemark-spark-") as private, said.open("wb") as out:
@@ -110,7 +113,7 @@ def start_gateway(
         connection = Path(private) / "connection"
         process = subprocess.Popen(
             [
-                *_java_command(java, options, log_dir / "spark.log", fast_start),
+                *_java_command(java, options, log_dir / "spark.log"),
                 "org.apache.spark.deploy.SparkSubmit",
                 # In a file that only this user can read, because options may hold passwords.
                 "--properties-file",
@@ -136,7 +139,7 @@ def start_gateway(
     return gateway
 
 
-def _java_command(java: Java, options: Mapping[str, str], log: Path, fast_start: bool) -> list[str]:
+def _java_command(java: Java, options: Mapping[str, str], log: Path) -> list[str]:
     return [
         str(java.program),
         "-cp",
@@ -144,7 +147,7 @@ def _java_command(java: Java, options: Mapping[str, str], log: Path, fast_start:
         f"-Xmx{options.get('spark.driver.memory', '1g')}",
         *_FIXED,
         *(option for version, option in _SILENCING if java.version >= version),
-        *(_FAST_START if fast_start else ()),
+        *_QUICK_COMPILER,
         f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
         f"-Dtidemark.spark.log={log}",
         # Last, because of two settings of one thing Java takes the later.

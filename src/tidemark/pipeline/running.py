@@ -124,8 +124,9 @@ class Pipeline:
         self._frontier = self._wait(self._views.frontier())
         if self._frontier is not None:
             self._wait(require_same_history(self._ledger, self._frontier))
+        state = self._wait(self._views.read_pipeline_state())
+        self._folder.require_same_views(self._frontier, state)
         if keeps_time(self._config):
-            state = self._wait(self._views.read_pipeline_state())
             self._time = TimeKeeper(self._config, self._frontier, state)
 
     def run(self, *, until_caught_up: bool = False) -> None:

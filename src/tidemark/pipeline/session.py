@@ -65,13 +65,12 @@ def start_session(
     config: SparkSettings,
     *,
     state_dir: Path,
-    fast_start: bool = True,
     app_name: str = "tidemark",
 ) -> SparkSession:
     """The session of this process, started if it is not there yet.
 
-    `fast_start` is for those who wait for a first answer more than they have work to do. Asking
-    again for the same master and options gives the same session; for others, `SparkUnavailable`.
+    Asking again for the same master and options gives the same session; asking for others is
+    refused with `SparkUnavailable`.
     """
     global _running
     with _starting:
@@ -91,7 +90,7 @@ def start_session(
             options["spark.app.name"] = app_name
             java = find_java(config.java_home)
             os.environ["PYSPARK_PYTHON"] = options.get(_WORKER_PYTHON, sys.executable)
-            gateway = start_gateway(java, options, log_dir=home, fast_start=fast_start)
+            gateway = start_gateway(java, options, log_dir=home)
             try:
                 session = _open_session(gateway, options, home)
             except BaseException:

@@ -1,0 +1,171 @@
+"""Kills the pipeline at random moments while events arrive, and holds its views against a rebuild.
+
+    python -m tests.crash.pipeline_torture --seed 7 --count 20 [--store sqlite|postgres|both]
+
+The seed decides what is in the ledgers, when it arrives and how long to wait before each kill; the
+machine decides what that interrupts. Each round has a new ledger. When a round ends, everything has
+arrived and a last process has caught up; another state directory is then built from the ledger in
+one go, and both must hold the same. Ends with 1 where they do not, and keeps the evidence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tests.contract.events import ManualClock
+from tests.contract.stores import LedgerHome
+from tests.crash.pipelines import PipelineProcess, job
+from tests.crash.torture import STORES, Broken, Store, say
+from tests.folding.mixed import (
+    BY_ALL,
+    BY_PLACE,
+    DELETING,
+    METERS,
+    DraftCommit,
+    fill,
+    mixed_ledger,
+    settings_of,
+)
+from tests.services.postgres import PostgresServer
+
+KILLS_A_ROUND: Final = (2, 5)
+# Counted from when Spark runs: some batches, or none.
+LONGEST_WAIT_S: Final = 6.0
+# How often it dies while it is still starting.
+STARTING_SHARE: Final = 0.2
+LONGEST_START_S: Final = 8.0
+LONGEST_SILENCE_S: Final = 0.5
+COMMITS_A_ROUND: Final = (10, 60)
+
+
+async def arrive(url: str, commits: Sequence[DraftCommit], pauses: random.Random) -> None:
+    """Writes the ledger, as publishers would, with pauses between."""
+    home = LedgerHome(url)
+    try:
+        clock = ManualClock()
+        ledger = await home.open(clock)
+        for commit in commits:
+            await fill(ledger, clock, [commit])
+            await asyncio.sleep(pauses.uniform(0, LONGEST_SILENCE_S))
+    finally:
+        await home.close()
+
+
+async def round_of(
+    choose: random.Random, kills: int, directory: Path, urls: tuple[str, str]
+) -> int:
+    """One ledger and so many kills; how many commits it has. `Broken` if the views are wrong."""
+    ledger_url, views_url = urls
+    history = mixed_ledger(
+        choose.randrange(10**9),
+        commits=choose.randint(*COMMITS_A_ROUND),
+        entries=choose.choice([2, 10, 40]),
+        controls=choose.random() < 0.7,
+    )
+    settings = settings_of(
+        choose.sample(METERS, choose.randint(1, 3)),
+        choose.choice([[], [BY_ALL], [BY_PLACE], [DELETING]]),
+    )
+    limit = choose.choice([1, 30, 10_000])
+
+    def followed(**options: Any) -> dict[str, Any]:
+        place = directory / "state"
+        return job(settings, place, ledger_url, views_url, max_rows=limit, **options)
+
+    commits = history.drafts()
+    await arrive(ledger_url, commits[:1], choose)
+    arriving = asyncio.create_task(arrive(ledger_url, commits[1:], random.Random(choose.random())))
+    for _ in range(kills):
+        with PipelineProcess([followed(follow=True)]) as process:
+            if choose.random() < STARTING_SHARE:
+                await asyncio.sleep(choose.uniform(0, LONGEST_START_S))
+            else:
+                await asyncio.to_thread(process.started)
+                await asyncio.sleep(choose.uniform(0, LONGEST_WAIT_S))
+            if not process.is_running:
+                raise Broken(f"the pipeline ended by itself: {process.errors()}")
+            await asyncio.to_thread(process.kill)
+    await arriving
+    rebuilt = job(settings, directory / "new", ledger_url, f"sqlite:///{directory / 'new.db'}")
+    with PipelineProcess([followed(), rebuilt]) as process:
+        await asyncio.to_thread(process.started)
+        ended, expected = await asyncio.to_thread(process.outcomes, 2)
+    if ended != expected:
+        raise Broken(f"the views are {ended}, and a rebuild gives {expected}")
+    return len(commits)
+
+
+async def torture(seed: int, count: int, stores: Sequence[Store] = STORES) -> int:
+    """Kill `count` times; the exit code."""
+    choose = random.Random(seed)
+    began = time.monotonic()
+    killed = rounds = commits = 0
+    say(f"seed {seed}: {count} kills of the pipeline on {' and '.join(stores)}")
+    with contextlib.ExitStack() as stack:
+        postgres = None
+        if "postgres" in stores:
+            postgres = stack.enter_context(PostgresServer(durable=True))
+        while killed < count:
+            store = choose.choice(stores)
+            kills = min(choose.randint(*KILLS_A_ROUND), count - killed)
+            directory = Path(tempfile.mkdtemp(prefix="tidemark-torture-"))
+            urls = (f"sqlite:///{directory / 'ledger.db'}", f"sqlite:///{directory / 'views.db'}")
+            if store == "postgres":
+                assert postgres is not None
+                urls = (postgres.create_database(),) * 2
+            rounds += 1
+            try:
+                commits += await round_of(choose, kills, directory, urls)
+            except Exception as error:
+                say(
+                    f"BROKEN in round {rounds} on {store}: {type(error).__name__}: {error}\n"
+                    f"the evidence is in {directory}\n"
+                    f"the same choices again: make torture-pipeline SEED={seed} N={count}"
+                )
+                return 1
+            killed += kills
+            _remove(directory)
+            say(
+                f"{killed}/{count} kills in {time.monotonic() - began:.0f} s; round {rounds}, {store}"
+            )
+    say(
+        f"seed {seed}: {killed} kills in {time.monotonic() - began:.0f} s over {rounds} ledgers with"
+        f" {commits} commits, nothing broken"
+    )
+    return 0
+
+
+def _remove(directory: Path) -> None:
+    for path in sorted(directory.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    directory.rmdir()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.crash.pipeline_torture",
+        description="Kill the pipeline at random moments and compare its views with a rebuild.",
+    )
+    parser.add_argument("--seed", type=int, default=1, help="decides what arrives and when to kill")
+    parser.add_argument("--count", type=int, default=20, help="how many times to kill")
+    parser.add_argument("--store", choices=[*STORES, "both"], default="both")
+    given = parser.parse_args(argv)
+    stores = STORES if given.store == "both" else (given.store,)
+    try:
+        return asyncio.run(torture(given.seed, given.count, stores))
+    except KeyboardInterrupt:
+        say("interrupted")
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
