@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import contextlib
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -84,17 +85,12 @@ async def round_of(
     commits = history.drafts()
     await arrive(ledger_url, commits[:1], choose)
     arriving = asyncio.create_task(arrive(ledger_url, commits[1:], random.Random(choose.random())))
-    for _ in range(kills):
-        with PipelineProcess([followed(follow=True)]) as process:
-            if choose.random() < STARTING_SHARE:
-                await asyncio.sleep(choose.uniform(0, LONGEST_START_S))
-            else:
-                await asyncio.to_thread(process.started)
-                await asyncio.sleep(choose.uniform(0, LONGEST_WAIT_S))
-            if not process.is_running:
-                raise Broken(f"the pipeline ended by itself: {process.errors()}")
-            await asyncio.to_thread(process.kill)
-    await arriving
+    try:
+        for _ in range(kills):
+            await _kill_once(choose, followed(follow=True))
+        await arriving
+    finally:
+        arriving.cancel()
     rebuilt = job(settings, directory / "new", ledger_url, f"sqlite:///{directory / 'new.db'}")
     with PipelineProcess([followed(), rebuilt]) as process:
         await asyncio.to_thread(process.started)
@@ -102,6 +98,18 @@ async def round_of(
     if ended != expected:
         raise Broken(f"the views are {ended}, and a rebuild gives {expected}")
     return len(commits)
+
+
+async def _kill_once(choose: random.Random, work: dict[str, Any]) -> None:
+    with PipelineProcess([work]) as process:
+        if choose.random() < STARTING_SHARE:
+            await asyncio.sleep(choose.uniform(0, LONGEST_START_S))
+        else:
+            await asyncio.to_thread(process.started)
+            await asyncio.sleep(choose.uniform(0, LONGEST_WAIT_S))
+        if not process.is_running:
+            raise Broken(f"the pipeline ended by itself: {process.errors()}")
+        await asyncio.to_thread(process.kill)
 
 
 async def torture(seed: int, count: int, stores: Sequence[Store] = STORES) -> int:
@@ -133,21 +141,14 @@ async def torture(seed: int, count: int, stores: Sequence[Store] = STORES) -> in
                 )
                 return 1
             killed += kills
-            _remove(directory)
-            say(
-                f"{killed}/{count} kills in {time.monotonic() - began:.0f} s; round {rounds}, {store}"
-            )
+            shutil.rmtree(directory)
+            seconds = time.monotonic() - began
+            say(f"{killed}/{count} kills in {seconds:.0f} s; round {rounds}, {store}")
     say(
-        f"seed {seed}: {killed} kills in {time.monotonic() - began:.0f} s over {rounds} ledgers with"
-        f" {commits} commits, nothing broken"
+        f"seed {seed}: {killed} kills in {time.monotonic() - began:.0f} s over {rounds} ledgers"
+        f" with {commits} commits, nothing broken"
     )
     return 0
-
-
-def _remove(directory: Path) -> None:
-    for path in sorted(directory.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    directory.rmdir()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
@@ -100,12 +100,9 @@ class Decoder:
         commit = self._shape.fact(view=facts.NO_VIEW, kind=facts.COMMIT, slot=0)
         names.append(made_name("commit"))
         frame = frame.withColumn(names[-1], fn.when(ledger("record") == "commit", commit))
-
-        def present(fact: Any) -> Any:
-            return fact.isNotNull()
-
         exploded = frame.select(
             *(ledger(name).alias(name) for name in EVENT_FIELDS),
-            fn.explode(fn.filter(fn.array(*names), present)).alias("fact"),
+            fn.explode(fn.array(*names)).alias("fact"),
         )
-        return exploded.select(*EVENT_FIELDS, "fact.*")
+        # Not a filter of the array, which Spark does not compile, nor anything inside it.
+        return exploded.filter(fn.col("fact").isNotNull()).select(*EVENT_FIELDS, "fact.*")

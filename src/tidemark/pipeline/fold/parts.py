@@ -142,8 +142,10 @@ def updated(
 
 
 def to_ipc(table: pa.Table) -> bytes:
+    """A table as bytes; compressed, because on its way to the driver it is copied many times."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table)
     return bytes(sink.getvalue())
 
