@@ -27,8 +27,8 @@ AROUND_THE_COMMIT: Final = ("views.before_commit", "pipeline.batch_committed")
 LEDGER: Final = mixed_ledger(2, commits=30, entries=5, controls=False)
 # A meter that keeps more than its rows, and the stream in order.
 SETTINGS: Final = settings_of([meter for meter in METERS if meter.aggregate == "unique"], [])
-# So that there are more batches than all deaths together need.
-MAX_ROWS: Final = 8
+# At first; so that there are more batches than all deaths together need.
+MAX_ROWS: Final = 14
 
 
 async def filled(url: str) -> None:
@@ -43,7 +43,7 @@ async def filled(url: str) -> None:
 def die_at_each(points: Sequence[str], work: Mapping[str, Any]) -> None:
     for number, point in enumerate(points):
         # What was given up is not cut the same way again.
-        cut = {**work, "max_rows": MAX_ROWS - number}
+        cut = {**work, "max_rows": MAX_ROWS - 3 * number}
         # In its second batch: the first is where it goes on after the crash before.
         with PipelineProcess([cut], crash_at=f"{point}:2") as process:
             process.started()
