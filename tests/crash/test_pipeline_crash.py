@@ -27,8 +27,9 @@ AROUND_THE_COMMIT: Final = ("views.before_commit", "pipeline.batch_committed")
 LEDGER: Final = mixed_ledger(2, commits=30, entries=5, controls=False)
 # A meter that keeps more than its rows, and the stream in order.
 SETTINGS: Final = settings_of([meter for meter in METERS if meter.aggregate == "unique"], [])
-# At first; so that there are more batches than all deaths together need.
-MAX_ROWS: Final = 14
+# The most rows of a batch, by turns, so that what was given up is not cut the same way again. There
+# are more batches than all deaths together need.
+MAX_ROWS: Final = (14, 6, 11, 3, 9)
 
 
 async def filled(url: str) -> None:
@@ -41,9 +42,8 @@ async def filled(url: str) -> None:
 
 
 def die_at_each(points: Sequence[str], work: Mapping[str, Any]) -> None:
-    for number, point in enumerate(points):
-        # What was given up is not cut the same way again.
-        cut = {**work, "max_rows": MAX_ROWS - 3 * number}
+    for point, max_rows in zip(points, MAX_ROWS, strict=False):
+        cut = {**work, "max_rows": max_rows}
         # In its second batch: the first is where it goes on after the crash before.
         with PipelineProcess([cut], crash_at=f"{point}:2") as process:
             process.started()

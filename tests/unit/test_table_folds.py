@@ -1,9 +1,9 @@
-"""The two folds of tables against the plain reference, over generated ledgers and any cut."""
+"""The folds of tables against the plain reference, over generated ledgers and any cut."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,9 +20,16 @@ from tidemark.pipeline.definitions import deleted_schema
 from tidemark.pipeline.fold.parts import Part
 from tidemark.pipeline.fold.tables import fold_table
 from tidemark.pipeline.fold.tables_corrected import fold_table_corrected
+from tidemark.pipeline.fold.tables_plain import fold_table_plain
+
+Fold = Callable[..., list[Part]]
+FOLDS: dict[str, Fold] = {"vectorised": fold_table, "plain": fold_table_plain}
+each_fold = pytest.mark.parametrize("plain", FOLDS.values(), ids=FOLDS)
 
 
-def fold(commits: Sequence[StreamCommit], table: Table, cuts: Sequence[int]) -> TableResult:
+def fold(
+    commits: Sequence[StreamCommit], table: Table, cuts: Sequence[int], plain: Fold
+) -> TableResult:
     """What the product makes of a ledger that is cut at these times.
 
     As in the pipeline, all plain facts of a batch are folded on top of what there is, and then the
@@ -38,7 +45,7 @@ def fold(commits: Sequence[StreamCommit], table: Table, cuts: Sequence[int]) -> 
         of_facts = batch.filter(pc.equal(batch.column("kind"), "fact"))
         parts: list[Part] = []
         if of_facts.num_rows:
-            parts = fold_table(definition, schema, 0, of_facts, views.read, logged=True)
+            parts = plain(definition, schema, 0, of_facts, views.read, logged=True)
         first = gathered(parts)
         corrections = batch.filter(pc.is_valid(batch.column("target_key")))
         if corrections.num_rows:
@@ -81,36 +88,41 @@ def between(table: pa.Table, after: int, up_to: int) -> pa.Table:
     return table.filter(pc.and_(pc.greater(at, after), pc.less_equal(at, up_to)))
 
 
-def check(commits: Sequence[StreamCommit], table: Table, cuts: Sequence[int]) -> None:
-    found, expected = fold(commits, table, cuts), reference_table(commits, table)
+def check(commits: Sequence[StreamCommit], table: Table, cuts: Sequence[int], plain: Fold) -> None:
+    found, expected = fold(commits, table, cuts, plain), reference_table(commits, table)
     assert found.changes == expected.changes
     assert found.rows == expected.rows
     assert found.tombstones == expected.tombstones
     assert found.errors == expected.errors
 
 
+@each_fold
 @settings(max_examples=40)
 @given(data=st.data())
-def test_every_cut_gives_what_the_reference_gives(data: st.DataObject) -> None:
+def test_every_cut_gives_what_the_reference_gives(data: st.DataObject, plain: Fold) -> None:
     commits = data.draw(stream_ledgers(StreamShape(max_commits=8, max_entries=5)))
     table = data.draw(st.sampled_from(TABLES))
     times = [received_at for received_at, _ in commits]
     cuts = sorted(data.draw(st.sets(st.sampled_from(times)))) if times else []
-    check(commits, table, cuts)
+    check(commits, table, cuts, plain)
 
 
+@each_fold
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 @pytest.mark.parametrize("seed", range(2))
-def test_long_ledgers_give_the_same_for_several_cuts(seed: int, table: Table) -> None:
+def test_long_ledgers_give_the_same_for_several_cuts(seed: int, table: Table, plain: Fold) -> None:
     commits = random_stream(seed, StreamShape(max_commits=16, max_entries=7))
     times = [received_at for received_at, _ in commits]
     for cuts in ([], sorted(random.Random(seed).sample(times, 6))):
-        check(commits, table, cuts)
+        check(commits, table, cuts, plain)
 
 
+@each_fold
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-def test_a_long_ledger_without_corrections_gives_the_same_for_several_cuts(table: Table) -> None:
+def test_a_long_ledger_without_corrections_gives_the_same_for_several_cuts(
+    table: Table, plain: Fold
+) -> None:
     commits = random_stream(99, StreamShape(max_commits=16, max_entries=9, controls=False))
     times = [received_at for received_at, _ in commits]
     for cuts in ([], times[::4]):
-        check(commits, table, cuts)
+        check(commits, table, cuts, plain)

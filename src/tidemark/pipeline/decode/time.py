@@ -9,6 +9,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql.types import StringType, StructField, StructType
 
 from tidemark.pipeline import facts
+from tidemark.pipeline.decode.json_text import exact_numbers
 from tidemark.pipeline.decode.shape import FactShape, ledger, made, made_name
 from tidemark.pipeline.time.messages import (
     MESSAGES_FIELD,
@@ -92,7 +93,7 @@ class TimeDecoder:
             # A schema finds a field of any name; a path would have to be escaped.
             shape = StructType([StructField(time.column, StringType())])
             data = fn.when(ledger("stream") == stream, ledger("data"))
-            value = fn.from_json(data, shape)[time.column]
+            value = fn.from_json(exact_numbers(data), shape)[time.column]
             parsed = fn.unix_micros(self._registry.resolve(time.type)(value))
             ts = fn.when(ledger("stream") == stream, parsed).otherwise(ts)
         if self._records:

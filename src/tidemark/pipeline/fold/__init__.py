@@ -10,9 +10,10 @@
 | `meters_vectorised` | many plain facts of a meter at once, in SQL over Arrow |
 | `meters_plain` | few of them, without the cost of planning a query |
 | `meters_corrected` | all facts of a counter's owner from the ledger, corrections included |
-| `tables` | the last row of each key |
+| `table_rows` | rows of a table, as folds in Python read and write them |
+| `tables`, `tables_plain` | the last row of each key, for many events and for few |
 | `tables_corrected` | all events of some keys of a table from the ledger |
 | `task` | all of it, as what a Spark task does with its partition |
 
-The three folds of meters give the same; which one runs depends on the work, never the result.
+The folds of one kind give the same; which one runs depends on the work, never the result.
 """

@@ -9,29 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 
 from tidemark.pipeline import facts
-from tidemark.pipeline.definitions import TableDefinition, deleted_schema
+from tidemark.pipeline.definitions import TableDefinition
 from tidemark.pipeline.fold.meter_rows import ReadRows
 from tidemark.pipeline.fold.parts import (
-    CHANGES,
-    CHANGES_SCHEMA,
-    DELETED,
     REFOLDED,
-    ROWS,
     Change,
     Part,
     keys_table,
-    rows_schema,
-    table_of,
-    updated,
 )
+from tidemark.pipeline.fold.table_rows import TableRows, Version
 from tidemark.pipeline.fold.tallies import Order
-from tidemark.pipeline.output.batch import DELETE
-from tidemark.pipeline.output.encoding import encode_row, row_key
+from tidemark.pipeline.output.encoding import row_key
 from tidemark.pipeline.output.schema import Value, ViewSchema
 
 _Name: TypeAlias = tuple[str, str]
@@ -52,13 +45,6 @@ class _Event(NamedTuple):
     ts: int | None
     deleted: bool | None
     row: dict[str, Value] | None
-
-
-class _Version(NamedTuple):
-    """What an event is, under a key: its place in order, and its row unless it deletes it."""
-
-    order: Order
-    row: tuple[Value, ...] | None
 
 
 class _Original:
@@ -97,8 +83,9 @@ def fold_table_corrected(
     columns = [ordered.column(name).to_pylist() for name in _FIELDS]
     rows = ordered.column(facts.table_column(place)).to_pylist()
     events = [_Event(*values) for values in zip(*columns, rows, strict=True)]
-    fold = _Fold(schema, touched)
-    before: dict[str, _Version] | None = None
+    shown_rows = TableRows(table, schema, read)
+    fold = _Fold(shown_rows, touched)
+    before: dict[str, Version] | None = None
     changes: list[Change] = []
     changed_at: dict[str, int] = {}
     seen: set[str] = set()
@@ -110,36 +97,28 @@ def fold_table_corrected(
             continue
         for key, old, new in steps:
             seen.add(key)
-            change = fold.change(received_at, key, old, new)
+            change = shown_rows.change(received_at, key, old, new)
             if change is not None:
                 changed_at[key] = received_at
                 changes.append(change)
-    result = _Result(table, schema, read)
     after = {key: fold.shown.get(key) for key in seen}
-    keys = keys_table(sorted(fold.keys))
+    tombs = [row_key(shown_rows.deleted, [key]) for key in fold.keys]
     return [
-        Part(table.name, REFOLDED, keys),
-        Part(
-            result.deleted.name,
-            REFOLDED,
-            keys_table([row_key(result.deleted, [key]) for key in sorted(fold.keys)]),
-        ),
-        *result.parts(before or {}, after, changed_at, changes if logged else []),
+        Part(table.name, REFOLDED, keys_table(fold.keys)),
+        Part(shown_rows.deleted.name, REFOLDED, keys_table(tombs)),
+        *shown_rows.parts(before or {}, after, changed_at, changes if logged else []),
     ]
 
 
 class _Fold:
-    def __init__(self, schema: ViewSchema, touched: frozenset[int]) -> None:
-        self._schema = schema
+    def __init__(self, rows: TableRows, touched: frozenset[int]) -> None:
+        self._rows = rows
         self._touched = touched
-        self._names = [column.name for column in schema.visible]
         self._originals: dict[_Name, _Original] = {}
-        self._versions: dict[str, dict[int, _Version]] = {}
-        self.shown: dict[str, _Version] = {}
+        self._versions: dict[str, dict[int, Version]] = {}
+        self.shown: dict[str, Version] = {}
 
-    def commit(
-        self, commit: Sequence[_Event]
-    ) -> list[tuple[str, _Version | None, _Version | None]]:
+    def commit(self, commit: Sequence[_Event]) -> list[tuple[str, Version | None, Version | None]]:
         """What each key it touched showed before, and shows now."""
         keys: set[str] = set()
         corrected: dict[_Name, _Original] = {}
@@ -190,73 +169,11 @@ class _Fold:
         assert ts is not None
         key = self._key(event)
         assert event.row is not None
-        row = None if event.deleted else tuple(event.row[name] for name in self._names)
-        self._versions.setdefault(key, {})[sequence] = _Version(Order(ts, sequence), row)
+        version = self._rows.version(Order(ts, sequence), event.row, deletes=bool(event.deleted))
+        self._versions.setdefault(key, {})[sequence] = version
         original.key = key
         return keys | {key}
 
     def _key(self, event: _Event) -> str:
         assert event.row is not None
-        return row_key(self._schema, [event.row[name] for name in self._schema.key])
-
-    def change(
-        self, received_at: int, key: str, old: _Version | None, new: _Version | None
-    ) -> Change | None:
-        was, now = old and old.row, new and new.row
-        if was == now:
-            return None
-        old_text = None if was is None else self._text(was)
-        if now is None:
-            return Change(received_at, key, DELETE, old_text, None, None)
-        changed = (
-            ()
-            if was is None
-            else (n for n, a, b in zip(self._names, was, now, strict=True) if a != b)
-        )
-        return updated(received_at, key, old_text, self._text(now), changed)
-
-    def _text(self, row: tuple[Value, ...]) -> str:
-        return encode_row(self._schema, dict(zip(self._names, row, strict=True)))
-
-
-class _Result:
-    """Says what of it the store must write."""
-
-    def __init__(self, table: TableDefinition, schema: ViewSchema, read: ReadRows) -> None:
-        self._table = table
-        self._schema = schema
-        self.deleted = deleted_schema(table)
-        self._read = read
-
-    def parts(
-        self,
-        before: dict[str, _Version],
-        after: dict[str, _Version | None],
-        changed_at: dict[str, int],
-        changes: list[Change],
-    ) -> list[Part]:
-        keys = sorted(after)
-        stored = {row.row_key: row for row in self._read(self._table.name, keys)}
-        rows: list[tuple[Any, ...]] = []
-        tombs: list[tuple[Any, ...]] = []
-        gone, back = [], []
-        for key in keys:
-            version = after[key]
-            tomb = row_key(self.deleted, [key])
-            if version is not None and version.row is not None:
-                at = changed_at.get(key) or stored[key].received_at
-                rows.append((key, at, *version.row, *version.order))
-            elif key in stored:
-                gone.append(key)
-            if version is not None and version.row is None:
-                tombs.append((tomb, 0, key, *version.order))
-            elif key in before and before[key].row is None:
-                back.append(tomb)
-        name, deleted = self._table.name, self.deleted.name
-        return [
-            Part(name, ROWS, table_of(rows_schema(self._schema), rows)),
-            Part(name, DELETED, keys_table(gone)),
-            Part(name, CHANGES, table_of(CHANGES_SCHEMA, changes)),
-            Part(deleted, ROWS, table_of(rows_schema(self.deleted), tombs)),
-            Part(deleted, DELETED, keys_table(back)),
-        ]
+        return self._rows.key(event.row)

@@ -32,6 +32,7 @@ from tidemark.pipeline.fold.parts import (
 )
 from tidemark.pipeline.fold.tables import fold_table
 from tidemark.pipeline.fold.tables_corrected import fold_table_corrected
+from tidemark.pipeline.fold.tables_plain import fold_table_plain
 from tidemark.pipeline.output.port import ViewRow, ViewsSink
 from tidemark.pipeline.output.schema import ViewSchema
 from tidemark.pipeline.source.failures import brought_home
@@ -113,7 +114,9 @@ class FoldTask:
     def _fold(self, view: FoldedView, own: pa.Table, read: _Reader) -> list[Part]:
         definition = view.definition
         if isinstance(definition, TableDefinition):
-            return fold_table(
+            is_small = own.num_rows < self._plain_limit
+            fold_rows = fold_table_plain if is_small else fold_table
+            return fold_rows(
                 definition, view.schema, view.place, own, read.rows, logged=view.logged
             )
         fold = fold_plain if own.num_rows < self._plain_limit else fold_vectorised
