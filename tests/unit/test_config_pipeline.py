@@ -80,6 +80,7 @@ def test_every_setting_reaches_its_attribute(file: ConfigFile) -> None:
           trades:
             eventtime: {column: at, type: my_time}
             fields: {trade_id: string, at: bigint}
+          notes: {fields: {text: string}}
         meters:
           m:
             metric: calls
@@ -113,7 +114,7 @@ def test_every_setting_reaches_its_attribute(file: ConfigFile) -> None:
             types: {my_time: "package.module:function"}
           ordered:
             trades: {path: elsewhere, format: parquet}
-            usage:
+            notes:
         view_store: {url: "sqlite:///rows.db"}
         spark:
           master: spark://host:7077
@@ -154,7 +155,7 @@ def test_every_setting_reaches_its_attribute(file: ConfigFile) -> None:
         ),
         ordered={
             "trades": OrderedConfig(path="elsewhere", format="parquet"),
-            "usage": OrderedConfig(path=None, format="jsonl"),
+            "notes": OrderedConfig(path=None, format="jsonl"),
         },
     )
     assert config.view_store.url == f"sqlite:///{file.path.parent}/rows.db"
@@ -269,8 +270,13 @@ def test_an_ordered_stream_is_declared(file: ConfigFile) -> None:
 
 
 def test_ordered_streams_have_directories_of_their_own(file: ConfigFile) -> None:
-    text = "pipeline: {ordered: {trades: {}, usage: {path: ordered/trades}}}"
-    assert file.problem(TRADES + text).path == "pipeline.ordered.usage.path"
+    text = "  notes: {fields: {}}\npipeline: {ordered: {trades: {}, notes: {path: ordered/trades}}}"
+    assert file.problem(TRADES + text).path == "pipeline.ordered.notes.path"
+
+
+def test_usage_is_not_written_in_order(file: ConfigFile) -> None:
+    problem = file.problem(TRADES + "pipeline: {ordered: {usage: {}}}")
+    assert problem.path == "pipeline.ordered.usage"
 
 
 @pytest.mark.parametrize(

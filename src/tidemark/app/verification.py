@@ -129,6 +129,8 @@ def _apart(config: Config, scratch: Path) -> Config:
     return config.model_copy(
         update={
             "state_dir": scratch,
+            # Their paths may be anywhere, and what is there is the live pipeline's.
+            "pipeline": config.pipeline.model_copy(update={"ordered": {}}),
             "ledger": config.ledger.model_copy(update={"url": ledger_address(config)}),
             "view_store": config.view_store.model_copy(
                 update={"url": f"{SQLITE_SCHEME}{scratch / _FILE_NAME}"}

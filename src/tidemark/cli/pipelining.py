@@ -19,6 +19,7 @@ from tidemark.cli.progress import Progress, show_progress
 from tidemark.clock import MICROS_PER_SECOND, Clock, SystemClock
 from tidemark.errors import ConfigError, TidemarkError
 from tidemark.ops.workers import follow_parent
+from tidemark.pipeline.definitions import has_work
 
 if TYPE_CHECKING:
     from tidemark.app.pipeline import Standing
@@ -47,9 +48,10 @@ def pipeline(until_caught_up: bool, config_path: Path | None, as_json: bool) -> 
     is_child = follow_parent()
     configured = configuration(config_path)
     config = configured.config
-    if not (config.meters or config.views):
+    if not has_work(config):
         raise ConfigError(
-            f"{configured.source} has no meters and no views, so there is nothing to fold",
+            f"{configured.source} has no meters and no views, and nothing is to be put in order,"
+            " so there is nothing to fold",
             hint="Declare some under `meters` or `views`; `tidemark init` writes an example.",
             field="meters",
         )

@@ -37,6 +37,7 @@ from tidemark.errors import TidemarkError
 from tidemark.ops.pipeline_status import PipelineStatus
 from tidemark.ops.supervision import Supervised
 from tidemark.ops.workers import inherited_socket, run_workers
+from tidemark.pipeline.definitions import has_work
 
 if TYPE_CHECKING:
     from tidemark.config import Config
@@ -158,7 +159,7 @@ def _demo(config: Config, api_key: str | None) -> Background:
 def _pipeline(configured: Configured, *, as_json: bool) -> Supervised | None:
     """The pipeline as a process beside this one, where there is something for it to do."""
     config = configured.config
-    if not (config.pipeline.enabled and (config.meters or config.views)):
+    if not (config.pipeline.enabled and has_work(config)):
         return None
     status = PipelineStatus(config.state_dir)
     status.clear()

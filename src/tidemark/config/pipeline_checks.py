@@ -46,6 +46,9 @@ RESERVED_VIEW: Final = "changes"
 PINNED_OPTIONS: Final = {
     "spark.sql.session.timeZone": "Periods have their own zone: `meters.<name>.timezone`.",
     "spark.sql.ansi.enabled": "A number that overflows must be an error and not a wrong result.",
+    "spark.sql.caseSensitive": "An expression must name the same column on every run.",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "A product must have the same digits always.",
+    "spark.sql.legacy.timeParserPolicy": "A text must be the same time on every run.",
 }
 _OPTION_PREFIX: Final = "spark."
 
@@ -235,6 +238,9 @@ def ordered_streams_are_declared(raw: dict[str, Any]) -> Iterator[Finding]:
         if name not in streams:
             message = f"expected a stream that is declared, found {shorten(name)}"
             yield place, message, did_you_mean(name, streams) or "Declare it in `streams`."
+        elif (usage := _usage_stream(raw)) is not None and name == usage[0]:
+            message = f"expected a stream of kind `events`, found {shorten(name)}, which is usage"
+            yield place, message, "Usage is read by meters; it has no order to be written in."
         path = ordered.get("path", f"ordered/{name}")
         if isinstance(path, str):
             if path in paths:

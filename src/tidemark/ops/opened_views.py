@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from tidemark.config import Config
 from tidemark.errors import RequestError
-from tidemark.pipeline.definitions import Definitions
+from tidemark.pipeline.definitions import Definitions, has_work
 from tidemark.pipeline.output.errors import ViewsError, ViewsUnavailable
 from tidemark.views.opening import open_views
 from tidemark.views.port import ViewsStore
@@ -34,8 +34,8 @@ class OpenedViews:
 
     @property
     def has_any(self) -> bool:
-        """Whether a meter or a view is configured at all."""
-        return bool(self.definitions.meters or self.definitions.tables)
+        """Whether a pipeline has anything to keep there."""
+        return has_work(self._config)
 
     async def try_open(self) -> None:
         """Open them if they can be reached; any other fault is raised."""

@@ -118,6 +118,16 @@ class Definitions(msgspec.Struct, frozen=True):
         return cls(meters, tuple(tables), frozenset(unlogged))
 
 
+def has_work(config: Config) -> bool:
+    """Whether there is anything for a pipeline to do."""
+    return bool(
+        config.meters
+        or config.views
+        or config.pipeline.ordered
+        or config.pipeline.eventtime.enabled
+    )
+
+
 def definition_hash(definition: Definition) -> str:
     """The same for the same meaning, whatever the order of the file was."""
     meaning = [RULES_VERSION, type(definition).__name__, msgspec.to_builtins(definition)]

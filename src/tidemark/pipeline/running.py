@@ -120,12 +120,12 @@ class Pipeline:
 
         Raises `DefinitionChanged`, or `LedgerRewound` if ledger and views do not belong together.
         """
-        self._wait(self._views.declare(self._folder.schemas))
         self._frontier = self._wait(self._views.frontier())
         if self._frontier is not None:
             self._wait(require_same_history(self._ledger, self._frontier))
         state = self._wait(self._views.read_pipeline_state())
         self._folder.require_same_views(self._frontier, state)
+        self._wait(self._views.declare(self._folder.schemas))
         if keeps_time(self._config):
             self._time = TimeKeeper(self._config, self._frontier, state)
 
@@ -142,6 +142,8 @@ class Pipeline:
             error = None if self._stopping.is_set() else query.exception()
         finally:
             _stop_query(query)
+            if self._time is not None:
+                self._time.close()
         if error is None:
             return
         failure = self._failed_with(error)
@@ -156,7 +158,7 @@ class Pipeline:
         return self._failure if self._failure is not None else failure_of(error)
 
     def stop(self) -> None:
-        """Ends `run`. A batch under way is given up; it was not committed and will run again."""
+        """Ends `run`. A batch under way is given up, and runs again unless it was just committed."""
         self._stopping.set()
 
     def _start(self, *, until_caught_up: bool) -> StreamingQuery:
@@ -176,7 +178,7 @@ class Pipeline:
         writer = (
             self._folder.folded(stream)
             .writeStream.queryName("tidemark")
-            .option("checkpointLocation", str(self._new_checkpoint()))
+            .option("checkpointLocation", self._new_checkpoint().as_uri())
             .foreachBatch(self._take)
         )
         if until_caught_up:

@@ -1,4 +1,4 @@
-"""The options a Spark session starts with: our defaults, the user's, and the two that are pinned.
+"""The options a Spark session starts with: our defaults, the user's, and those that are pinned.
 
 The defaults are for what Tidemark does: one long query of many small batches, started often while
 people try things out. Any of them can be set otherwise in `spark.options`; what would change
@@ -20,6 +20,9 @@ OptionValue: TypeAlias = str | int | float | bool
 PINNED: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "true",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
 }
 
 # Hadoop without its native library starts processes to rename and to set modes: 42 to 97 of them a

@@ -38,7 +38,8 @@ def declare(stored: Sequence[Row], views: Sequence[ViewSchema]) -> Declaration:
         elif _meaning(present) != _meaning(view):
             raise DefinitionChanged(
                 f"view {view.name} was built with another definition",
-                hint="Change the definition back, or build the new one beside the old by a replay.",
+                hint="Change the definition back, or have the views built anew: stop the pipeline,"
+                " remove the views, and start it again.",
                 field=view.name,
             )
         elif present.logged != view.logged:

@@ -131,7 +131,7 @@ def _of_all(evidence: Evidence) -> Verdict:
         others = history.neighbours
         if not history.unknown and history.change is None and not others.corrections:
             return Verdict(
-                "not_counted", "the row did not change at its commit: the meter was defined later"
+                "not_counted", "its row does not agree with the ledger; `tidemark verify` says more"
             )
     return Verdict("counted", "it was not late")
 

@@ -132,8 +132,9 @@ class UsageDecoder:
         failed, passes = attempt.isNull(), fn.lit(True)
         if meter.where is not None:
             condition = fn.col(attempt_name(view, _WHERE))
-            failed = failed | condition.isNull()
             passes = fn.coalesce(condition["v"], fn.lit(False))
+            # The value of an event that is not taken plays no part.
+            failed = condition.isNull() | (passes & failed)
         too_large = passes & attempt["v"].isNotNull() & value.isNull()
         kind = fn.coalesce(control, fn.lit(facts.FACT))
         return fn.when(

@@ -61,7 +61,7 @@ SELECT CASE WHEN kind = '{WATERMARK}'
     '","receivedAt":"', strftime(make_timestamp(received_at), '%Y-%m-%dT%H:%M:%S.%fZ'),
     CASE WHEN kind = '{ROW}' THEN concat(
       '","releasedAt":"', strftime(make_timestamp(released_at), '%Y-%m-%dT%H:%M:%S.%fZ')) END,
-    '","idempotencyKey":', to_json(idempotency_key), ',"data":', data, '}}\n')
+    '","idempotencyKey":', to_json(idempotency_key), ',"data":', coalesce(data, 'null'), '}}\n')
   END AS line
 FROM records
 """
