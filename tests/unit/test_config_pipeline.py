@@ -270,7 +270,10 @@ def test_an_ordered_stream_is_declared(file: ConfigFile) -> None:
 
 
 def test_ordered_streams_have_directories_of_their_own(file: ConfigFile) -> None:
-    text = "  notes: {fields: {}}\npipeline: {ordered: {trades: {}, notes: {path: ordered/trades}}}"
+    text = """\
+  notes: {fields: {text: string}}
+pipeline: {ordered: {trades: {}, notes: {path: ordered/trades}}}
+"""
     assert file.problem(TRADES + text).path == "pipeline.ordered.notes.path"
 
 

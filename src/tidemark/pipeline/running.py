@@ -158,7 +158,7 @@ class Pipeline:
         return self._failure if self._failure is not None else failure_of(error)
 
     def stop(self) -> None:
-        """Ends `run`. A batch under way is given up, and runs again unless it was just committed."""
+        """Ends `run`. A batch under way is given up; it runs again unless it was just committed."""
         self._stopping.set()
 
     def _start(self, *, until_caught_up: bool) -> StreamingQuery:
