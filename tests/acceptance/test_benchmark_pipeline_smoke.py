@@ -1,4 +1,7 @@
-"""The pipeline benchmark runs from end to end. How fast it was is never a matter of a test."""
+"""The pipeline benchmark runs. How fast it was is never a matter of a test.
+
+Only its first part: the others stand on the same, and each takes as long again.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,13 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_quick_run_measures_every_part_and_says_what_was_promised(tmp_path: Path) -> None:
+def test_a_quick_run_measures_beside_the_limits_and_says_what_was_promised(tmp_path: Path) -> None:
     path = tmp_path / "found.json"
     completed = subprocess.run(
-        [sys.executable, "-m", "benchmarks.pipeline", "--quick", "--json", str(path)],
+        [
+            *(sys.executable, "-m", "benchmarks.pipeline"),
+            *("--quick", "--only", "catch-up", "--json", str(path)),
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -26,9 +32,5 @@ def test_a_quick_run_measures_every_part_and_says_what_was_promised(tmp_path: Pa
     assert 0 < store["rows"] <= store["changes"] <= 2_000
     assert found["catch_up"]["limits"]["spark_s"] > 0
     assert found["catch_up"]["limits"]["duckdb_s"] > 0
-    small, beside_many_keys = found["growth"]
-    assert small["keys"] < beside_many_keys["keys"]
-    [latency] = found["latency"]
-    assert 0 < latency["p50_ms"] <= latency["p95_ms"] <= latency["max_ms"]
     assert found["targets"]
     assert all(target["what"] in completed.stdout for target in found["targets"])

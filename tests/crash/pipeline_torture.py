@@ -76,23 +76,19 @@ async def round_of(
         choose.sample(METERS, choose.randint(1, 3)),
         choose.choice([[], [BY_ALL], [BY_PLACE], [DELETING]]),
     )
-    limit = choose.choice([1, 30, 10_000])
-
-    def followed(**options: Any) -> dict[str, Any]:
-        place = directory / "state"
-        return job(settings, place, ledger_url, views_url, max_rows=limit, **options)
-
+    tormented = job(settings, directory / "state", ledger_url, views_url)
+    following = {**tormented, "follow": True, "max_rows": choose.choice([1, 30, 10_000])}
     commits = history.drafts()
     await arrive(ledger_url, commits[:1], choose)
     arriving = asyncio.create_task(arrive(ledger_url, commits[1:], random.Random(choose.random())))
     try:
         for _ in range(kills):
-            await _kill_once(choose, followed(follow=True))
+            await _kill_once(choose, following)
         await arriving
     finally:
         arriving.cancel()
     rebuilt = job(settings, directory / "new", ledger_url, f"sqlite:///{directory / 'new.db'}")
-    with PipelineProcess([followed(), rebuilt]) as process:
+    with PipelineProcess([tormented, rebuilt]) as process:
         await asyncio.to_thread(process.started)
         ended, expected = await asyncio.to_thread(process.outcomes, 2)
     if ended != expected:

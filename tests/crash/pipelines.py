@@ -19,7 +19,7 @@ from tests.services.processes import is_running
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 COMMAND: Final = (sys.executable, "-m", "tests.crash.pipeline_child")
-PATIENCE_S: Final = 180.0
+PATIENCE_S: Final = 300.0
 JAVA_ENDS_WITHIN_S: Final = 30.0
 
 
@@ -115,7 +115,7 @@ class PipelineProcess:
         ready, _, _ = select.select([stdout], [], [], PATIENCE_S)
         line = stdout.readline() if ready else b""
         if not line:
-            self._process.kill()
-            raise AssertionError(f"the pipeline says nothing more: {self.errors()}")
+            what = "has ended" if ready else f"has said nothing for {PATIENCE_S:.0f} s"
+            raise AssertionError(f"the pipeline {what}: {self.errors()}")
         told: dict[str, Any] = json.loads(line)
         return told
