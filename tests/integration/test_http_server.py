@@ -14,7 +14,7 @@ import pytest
 from tests.integration.http_client import Api, usage
 from tests.services.processes import is_running
 from tests.services.tidemark_server import ServerFailed, TidemarkServer
-from tidemark import app
+from tidemark.app import server as app
 from tidemark.clock import Clock
 from tidemark.config import Config
 from tidemark.ledger.opening import open_ledger
