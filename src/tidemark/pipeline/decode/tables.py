@@ -203,19 +203,13 @@ class TableDecoder:
         failed = pair(
             "expression_failed", f"an expression of view {self._table.name} fails for this event"
         )
-        # What deletes a row need not have values to show in it.
-        deletes = fn.lit(False)
-        if self._table.delete_when is not None:
-            condition, *attempts = attempts
-            faults = faults.when(condition.isNull(), failed)
-            deletes = fn.coalesce(condition["v"], fn.lit(False))
         for attempt in attempts:
-            faults = faults.when(~deletes & attempt.isNull(), failed)
+            faults = faults.when(attempt.isNull(), failed)
         for place, column in enumerate(self.calculated, 1):
             value = fn.col(attempt_name(self._view, place))["v"]
             for unfit, why in _unfit(value, column):
                 wrong = pair("value_out_of_range", f"{column.name} {why}")
-                faults = faults.when(~deletes & value.isNotNull() & unfit, wrong)
+                faults = faults.when(value.isNotNull() & unfit, wrong)
         return faults
 
 
