@@ -24,7 +24,7 @@ from tidemark.views.opening import migrate_views
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @json_option
 def migrate(config_path: Path | None, dry_run: bool, as_json: bool) -> None:
-    """Bring the schemas of the ledger and the views up to date.
+    """Bring the schemas of ledger and views up to date.
 
     A server does this by itself when it starts. Run it beforehand where the server's database user
     may not change the schema. What is not there yet is made.

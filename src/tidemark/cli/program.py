@@ -48,7 +48,7 @@ VERBS: Final = {
     "explain": Verb("explaining", "explain", "Say what became of an event, and why."),
     "verify": Verb("verifying", "verify", "Prove the views from the ledger."),
     "keygen": Verb("keys", "keygen", "Make an API key."),
-    "migrate": Verb("ledger", "migrate", "Bring the schemas of the ledger and the views up to date."),
+    "migrate": Verb("ledger", "migrate", "Bring the schemas of ledger and views up to date."),
     "confirm-clock": Verb("ledger", "confirm_clock", "Say that the clock is right after a leap."),
 }
 
