@@ -20,6 +20,7 @@ POINTS = (
     "import.after_commit",
     "migrate.before_commit",
     "pipeline.batch_begun",
+    "pipeline.ordered_written",
     "pipeline.batch_folded",
     "views.before_commit",
     "views.after_commit",

@@ -18,18 +18,19 @@ from tests.folding.mixed import METERS, fill, mixed_ledger, settings_of
 # In the order of a batch.
 PIPELINE_POINTS: Final = (
     "pipeline.batch_begun",
+    "pipeline.ordered_written",
     "pipeline.batch_folded",
     "views.before_commit",
     "views.after_commit",
     "pipeline.batch_committed",
 )
 AROUND_THE_COMMIT: Final = ("views.before_commit", "pipeline.batch_committed")
-LEDGER: Final = mixed_ledger(2, commits=30, entries=5, controls=False)
+LEDGER: Final = mixed_ledger(2, commits=36, entries=4)
 # A meter that keeps more than its rows, and the stream in order.
 SETTINGS: Final = settings_of([meter for meter in METERS if meter.aggregate == "unique"], [])
 # The most rows of a batch, by turns, so that what was given up is not cut the same way again. There
 # are more batches than all deaths together need.
-MAX_ROWS: Final = (14, 6, 11, 3, 9)
+MAX_ROWS: Final = (14, 6, 11, 3, 9, 5)
 
 
 async def filled(url: str) -> None:

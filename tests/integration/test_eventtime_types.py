@@ -12,7 +12,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as fn
 
 from tests.services.spark import shared_session
-from tidemark.pipeline.time.messages import record_time, record_time_columns
+from tidemark.pipeline.time.messages import record_time_columns
 from tidemark.pipeline.time.plans import StreamTime
 from tidemark.pipeline.time.registry import EventtimeTypeRegistry
 from tidemark.timestamps import MAX_TIMESTAMP_US, format_timestamp, parse_timestamp
@@ -176,11 +176,3 @@ def test_the_time_of_a_record_is_that_of_its_first_timed_message(spark: SparkSes
     rows = frame.select(columns.stream.alias("s"), fn.unix_micros(columns.ts).alias("ts")).collect()
     found = [(row["s"], row["ts"]) for row in rows]
     assert found == [*(expected for _, expected in RECORDS), *[(None, None)] * len(no_lists)]
-
-
-def test_the_plain_function_finds_the_same_message() -> None:
-    for messages, (stream, ts) in RECORDS:
-        found = record_time(messages, DECLARED)
-        assert (found.stream if found else None) == stream
-        if found and ts is not None:
-            assert found.value in (MOMENT, 1763200000123)

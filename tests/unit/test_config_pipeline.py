@@ -287,6 +287,7 @@ def test_usage_is_not_written_in_order(file: ConfigFile) -> None:
     [
         ("driver.memory: 4g", "Did you mean `spark.driver.memory`?"),
         ("spark.sql.session.timeZone: UTC", "`meters.<name>.timezone`"),
+        ("spark.sql.legacy.castComplexTypesToString.enabled: true", "mean the same on every run"),
         ("spark.sql.ansi.enabled: true", "Remove it."),
         ("spark.master: 'local[2]'", "Use `spark.master`"),
         ("spark.x: [1]", ""),

@@ -18,7 +18,12 @@ from tests.reference.eventtime import EventTime, reorder
 from tests.reference.history import Commit
 from tests.unit.test_reorder import LONG, TENANTS, steady
 from tests.unit.time_runs import Cut, one_by_one, plan_with, random_cut, tables_of, whole
-from tidemark.pipeline.time.files import OrderedOutputError
+from tidemark.pipeline.time.files import (
+    UNFINISHED_SUFFIX,
+    OrderedOutputError,
+    OrderedOutputUnavailable,
+    replace_durably,
+)
 from tidemark.pipeline.time.ordered import Format, OrderedOutput, json_lines
 from tidemark.pipeline.time.reorder import RECORDS_SCHEMA
 from tidemark.pipeline.time.stage import TimeStage, read_state
@@ -46,10 +51,9 @@ class Job:
 
     def write(self, batch: Sequence[Commit]) -> bytes:
         """Everything up to the commit of the batch."""
-        start = self.stage.reached
-        step = self.stage.advance(*tables_of(batch, NAMES))
+        [step] = self.stage.advance(*tables_of(batch, NAMES))
         for table in step.records.values():
-            self.output.write(start, table)
+            self.output.write(step.start, table)
         return step.state_after
 
     def run(self, cut: Cut, *, crashes: bool = False) -> None:
@@ -277,3 +281,15 @@ def test_a_disk_that_refuses_is_named(tmp_path: Path) -> None:
     output.recover(None)
     with pytest.raises(OrderedOutputError, match=os.strerror(errno.EEXIST)):
         output.write(None, pa.Table.from_pylist([record()], RECORDS_SCHEMA))
+
+
+def test_a_full_disk_is_told_from_a_fault_that_stays(tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    # Every write to this device says that there is no room.
+    path.with_name(path.name + UNFINISHED_SUFFIX).symlink_to("/dev/full")
+    with (
+        pytest.raises(OrderedOutputUnavailable, match=os.strerror(errno.ENOSPC)),
+        replace_durably(path) as file,
+    ):
+        file.write(b"a line")
+    assert not path.exists()

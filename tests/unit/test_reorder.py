@@ -32,9 +32,10 @@ from tests.unit.time_runs import (
     whole,
 )
 from tidemark.pipeline.output.errors import BatchRefused, DefinitionChanged
+from tidemark.pipeline.time import stage as stage_module
 from tidemark.pipeline.time.plans import EVENTTIME, PROCESS_TIME, StreamTime, TimePlan
 from tidemark.pipeline.time.stage import StreamMetrics, TimeStage, read_state
-from tidemark.pipeline.time.watermarks import COMMITS_SCHEMA, no_ends
+from tidemark.pipeline.time.watermarks import COMMITS_SCHEMA, ENDS_SCHEMA
 
 VECTORS = Path(__file__).parents[1] / "vectors/eventtime.json"
 CASES: list[dict[str, Any]] = json.loads(VECTORS.read_text())["cases"]
@@ -125,13 +126,23 @@ def test_a_long_ledger_is_the_same_for_every_cut(seed: int) -> None:
         assert run(cut, PLAN, NAMES, restarts=restarts) == first
 
 
+@pytest.mark.parametrize("moves_at_once", [1, 40])
+def test_a_batch_is_taken_in_steps_when_its_silent_lanes_could_move_too_often(
+    moves_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits = random_ledger(4, LONG)
+    expected = run(whole(commits), PLAN, NAMES)
+    monkeypatch.setattr(stage_module, "MOVES_AT_ONCE", moves_at_once)
+    assert run(random_cut(commits, 1), PLAN, NAMES, restarts=True) == expected
+
+
 def test_the_order_of_events_inside_a_batch_does_not_matter() -> None:
     commits = random_ledger(7, LONG)
     expected = run(whole(commits), PLAN, NAMES)
     times, tuples, ends = tables_of(commits, NAMES)
     mixed = random.Random(0).sample(range(tuples.num_rows), tuples.num_rows)
     stage = TimeStage(PLAN, {stream: PartsInMemory() for stream in PLAN.streams})
-    step = stage.advance(times, tuples.take(pa.array(mixed)), ends)
+    [step] = stage.advance(times, tuples.take(pa.array(mixed)), ends)
     assert {stream: step.records.get(stream) for stream in step.records} == {
         stream: table for stream, table in expected.records.items() if table.num_rows
     }
@@ -234,10 +245,10 @@ def test_a_batch_that_was_never_committed_leaves_no_trace() -> None:
     rest = commits
     for size in (5, 12, 13):
         crashed = TimeStage(PLAN, stores, state)
-        crashed.advance(*tables_of(rest[: size + 5], NAMES))
+        list(crashed.advance(*tables_of(rest[: size + 5], NAMES)))
         crashed.close()
         stage = TimeStage(PLAN, stores, state)
-        step = stage.advance(*tables_of(rest[:size], NAMES))
+        [step] = stage.advance(*tables_of(rest[:size], NAMES))
         stage.close()
         for stream, table in step.records.items():
             records[stream].append(table)
@@ -253,7 +264,8 @@ def test_a_state_of_other_settings_is_refused() -> None:
     commits = random_ledger(1, LONG)
     plan = plan_with({"trades": EventTime(late_tolerance=1)})
     stage = TimeStage(plan, {})
-    state = stage.advance(*tables_of(commits, {"trades": ["trades"]})).state_after
+    [step] = stage.advance(*tables_of(commits, {"trades": ["trades"]}))
+    state = step.state_after
     stage.close()
     with pytest.raises(DefinitionChanged, match="late_tolerance_us of the time of stream trades"):
         TimeStage(plan_with({"trades": EventTime(late_tolerance=2)}), {}, state)
@@ -271,7 +283,7 @@ def test_commits_that_do_not_follow_are_refused() -> None:
 
     def advance(*times: int) -> None:
         commits = pa.table({"received_at": pa.array(times, pa.int64())}, COMMITS_SCHEMA)
-        stage.advance(commits, no_events, no_ends())
+        list(stage.advance(commits, no_events, ENDS_SCHEMA.empty_table()))
 
     advance(5, 6)
     for times in ((), (6, 7), (8, 8), (9, 8)):
@@ -287,15 +299,15 @@ def test_an_event_without_a_time_is_refused() -> None:
     commits, tuples, ends = tables_of(steady(1), {"trades": ["s"]})
     without = pa.nulls(tuples.num_rows, pa.int64())
     with pytest.raises(BatchRefused, match="without a time"):
-        stage.advance(commits, tuples.set_column(2, "ts", without), ends)
+        list(stage.advance(commits, tuples.set_column(2, "ts", without), ends))
     stage.close()
 
 
 def test_the_state_is_small_whatever_waits() -> None:
     plan = plan_with({"trades": EventTime(late_tolerance=3600 * 1_000_000)})
     stage = TimeStage(plan, {"trades": PartsInMemory()})
-    step = stage.advance(*tables_of(steady(200), {"trades": ["trades"]}))
+    [step] = stage.advance(*tables_of(steady(200), {"trades": ["trades"]}))
     stage.close()
-    assert step.metrics["trades"].buffer_size == 2000
+    assert read_state(step.state_after).metrics["trades"].buffer_size == 2000
     assert len(step.state_after) < 4096
     assert read_state(step.state_after).reached == stage.reached

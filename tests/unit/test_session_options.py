@@ -5,10 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.services.spark import SparkTestConfig
-from tidemark.errors import ConfigError
 from tidemark.pipeline.session_options import is_local, local_cores, session_options
 
 
@@ -25,25 +22,11 @@ def test_a_user_option_wins_over_our_default() -> None:
     assert options_of(spark_ui_port=4050)["spark.ui.port"] == "4050"
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("spark.sql.session.timeZone", "Europe/Berlin"), ("spark.sql.ansi.enabled", False)],
-)
-def test_what_would_change_results_cannot_be_set_otherwise(name: str, value: str | bool) -> None:
-    config = SparkTestConfig(options={name: value})
-    with pytest.raises(ConfigError, match=f"sets {name} to .*, and it is pinned to") as caught:
-        session_options(config, scratch=Path("/s"), warehouse=Path("/w"))
-    assert caught.value.field == f"spark.options.{name}"
-
-
-def test_what_is_pinned_may_be_said_again() -> None:
-    config = SparkTestConfig(options={"spark.sql.ansi.enabled": True})
-    assert session_options(config, scratch=Path("/s"), warehouse=Path("/w"))
-
-
-def test_the_master_is_not_an_option() -> None:
-    with pytest.raises(ConfigError, match="a setting of its own"):
-        options_of(spark_master="local")
+def test_what_would_change_results_stays_as_it_is() -> None:
+    config = SparkTestConfig(options={"spark.sql.ansi.enabled": False})
+    options = session_options(config, scratch=Path("/s"), warehouse=Path("/w"))
+    assert options["spark.sql.ansi.enabled"] == "true"
+    assert options["spark.sql.session.timeZone"] == "UTC"
 
 
 def test_a_local_session_shuffles_into_as_many_parts_as_it_has_cores() -> None:

@@ -14,14 +14,12 @@ from tests.generated.ledgers import Shape, ledgers
 from tests.reference.eventtime import EventTime, data_of, watermark_after
 from tests.reference.history import Commit
 from tests.unit.test_reorder import NAMES, PLAN, SETTINGS, TENANTS
-from tests.unit.time_runs import one_by_one, run, stream_time
+from tests.unit.time_runs import moves, one_by_one, run, stream_time
 from tidemark.pipeline.time.watermarks import (
     COMMITS_SCHEMA,
     ENDS_SCHEMA,
     MAXIMA_SCHEMA,
     move_watermarks,
-    moves,
-    no_ends,
     no_lanes,
     register_settings,
 )
@@ -48,10 +46,13 @@ class Lane:
         )
         times = pa.table({"received_at": pa.array(commits, pa.int64())}, COMMITS_SCHEMA)
         self.lanes = move_watermarks(
-            self.connection, self.lanes, times, table, no_ends() if ends is None else ends
+            self.connection,
+            self.lanes,
+            times,
+            table,
+            ENDS_SCHEMA.empty_table() if ends is None else ends,
         )
-        found = moves(self.connection).to_pylist()
-        return {move["received_at"]: move["watermark"] for move in found}
+        return {move["received_at"]: move["watermark"] for move in moves(self.connection)}
 
     @property
     def known(self) -> dict[str, object]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from duckdb import DuckDBPyConnection
 
 from tests.reference.eventtime import EventTime, Step
 from tests.reference.history import Commit
@@ -19,9 +20,22 @@ from tidemark.pipeline.time.buffer import PartStore
 from tidemark.pipeline.time.plans import EVENTTIME, StreamTime, TimePlan
 from tidemark.pipeline.time.reorder import LATE, RECORDS_SCHEMA, TUPLES_SCHEMA, WATERMARK
 from tidemark.pipeline.time.stage import StreamMetrics, TimeStage
-from tidemark.pipeline.time.watermarks import COMMITS_SCHEMA, ENDS_SCHEMA
+from tidemark.pipeline.time.watermarks import COMMITS_SCHEMA, ENDS_SCHEMA, query
 
 Cut = Sequence[Sequence[Commit]]
+
+_MOVES = """
+SELECT stream, tenant_id, received_at, w_after AS watermark
+FROM steps JOIN lanes USING (lane)
+WHERE w_after IS DISTINCT FROM w_before
+ORDER BY received_at, stream, tenant_id
+"""
+
+
+def moves(connection: DuckDBPyConnection) -> list[dict[str, Any]]:
+    """Each move of a watermark by the last `move_watermarks`: the commit, and W after it."""
+    found: list[dict[str, Any]] = query(connection, _MOVES).to_pylist()
+    return found
 
 
 @dataclass
@@ -144,20 +158,22 @@ def run(
     records: dict[str, list[pa.Table]] = {
         stream: [RECORDS_SCHEMA.empty_table()] for stream in plan.streams
     }
-    moves: list[dict[str, Any]] = []
+    moved: list[dict[str, Any]] = []
     stage = TimeStage(plan, stores)
     for batch in cut:
-        step = stage.advance(*tables_of(batch, names))
-        for stream, table in step.records.items():
-            records[stream].append(table)
-        moves += step.moves.to_pylist()
+        state = b""
+        for step in stage.advance(*tables_of(batch, names)):
+            for stream, table in step.records.items():
+                records[stream].append(table)
+            moved += moves(stage._connection)
+            state = step.state_after
         if restarts:
             stage.close()
-            stage = TimeStage(plan, stores, step.state_after)
+            stage = TimeStage(plan, stores, state)
     result = Run(
         {stream: pa.concat_tables(tables) for stream, tables in records.items()},
         stage.metrics,
-        moves,
+        moved,
         stage.lanes.to_pylist(),
     )
     stage.close()

@@ -1,8 +1,8 @@
 """The pipeline, kept running: ledger and views in one loop, Spark beside it.
 
-What passes by itself is waited for: a database that is away, a query that died with its Java. Each
-time the query begins anew at the frontier, so nothing is lost and nothing is done twice. What only
-a person can mend ends it with the error that names the fix.
+What passes by itself is waited for: a database that is away, a full disk, a query that died with
+its Java. Each time the query begins anew at the frontier, so nothing is lost and nothing is done
+twice. What only a person can mend ends it with the error that names the fix.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from tidemark.pipeline.output.batch import Frontier
 from tidemark.pipeline.output.errors import ViewsUnavailable
 from tidemark.pipeline.running import Pipeline, require_same_history
 from tidemark.pipeline.session import start_session, stop_session
+from tidemark.pipeline.time.files import OrderedOutputUnavailable
 from tidemark.pipeline.time.registry import registry_of
 from tidemark.views.opening import open_views, views_at, views_place
 from tidemark.views.port import ViewsStore
@@ -50,6 +51,7 @@ LONGEST_PAUSE_S: Final = 30.0
 DEATHS_AT_ONE_PLACE: Final = 5
 # Someone who wants to be done does not wait for ever for a database.
 WAIT_WHEN_CATCHING_UP_US: Final = 60 * MICROS_PER_SECOND
+WAITED_FOR: Final = (ViewsUnavailable, LedgerUnavailable, OrderedOutputUnavailable)
 LOOK_EVERY_S: Final = 0.5
 PRUNE_EVERY_S: Final = 60.0
 
@@ -154,14 +156,14 @@ class _Runner:
             if told is error:
                 raise error
             raise told from error
-        if not isinstance(told, ViewsUnavailable | LedgerUnavailable):
+        if not isinstance(told, WAITED_FOR):
             stop_session()
         pause_s = min(FIRST_PAUSE_S * 2 ** (self._failures - 1), LONGEST_PAUSE_S)
         log.warning("the pipeline goes on in %.1f s: %s", pause_s, told.message)
         self._stop.wait(pause_s)
 
     def _may_pass(self, error: TidemarkError) -> bool:
-        if isinstance(error, ViewsUnavailable | LedgerUnavailable):
+        if isinstance(error, WAITED_FOR):
             waited_us = self._clock.elapsed_us() - self._failing_since_us
             is_patient = not self._until_caught_up or waited_us < WAIT_WHEN_CATCHING_UP_US
             # A field is a setting that is at fault.

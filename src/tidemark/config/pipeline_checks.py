@@ -13,6 +13,7 @@ from tidemark.config.names import (
     FIELD_NAME_PATTERN,
     VIEW_NAME_PATTERN,
 )
+from tidemark.config.pinned_options import why_pinned
 from tidemark.config.problems import Location, shorten
 from tidemark.config.raw_settings import (
     Finding,
@@ -42,14 +43,6 @@ METER_COLUMNS: Final = frozenset(
 # The table of this view would be the log of changes.
 RESERVED_VIEW: Final = "changes"
 
-# What results depend on, and so is no choice.
-PINNED_OPTIONS: Final = {
-    "spark.sql.session.timeZone": "Periods have their own zone: `meters.<name>.timezone`.",
-    "spark.sql.ansi.enabled": "A number that overflows must be an error and not a wrong result.",
-    "spark.sql.caseSensitive": "An expression must name the same column on every run.",
-    "spark.sql.decimalOperations.allowPrecisionLoss": "A product must have the same digits always.",
-    "spark.sql.legacy.timeParserPolicy": "A text must be the same time on every run.",
-}
 _OPTION_PREFIX: Final = "spark."
 
 _VIEW_NAME = re.compile(VIEW_NAME_PATTERN)
@@ -255,9 +248,9 @@ def options_of_spark_are_free(raw: dict[str, Any]) -> Iterator[Finding]:
         if not key.startswith(_OPTION_PREFIX) or key == _OPTION_PREFIX:
             message = f"expected an option that begins with `spark.`, found {shorten(key)}"
             yield place, message, f"Did you mean `{_OPTION_PREFIX}{key}`?" if key else ""
-        elif key in PINNED_OPTIONS:
+        elif (why := why_pinned(key)) is not None:
             message = "expected an option that is free to set, found one that results depend on"
-            yield place, message, f"Remove it. {PINNED_OPTIONS[key]}"
+            yield place, message, f"Remove it. {why}"
         elif key == "spark.master":
             message = "expected other options only, found the master"
             yield place, message, "Use `spark.master`: `spark: {master: …}`."

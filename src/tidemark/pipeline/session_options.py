@@ -2,7 +2,7 @@
 
 The defaults are for what Tidemark does: one long query of many small batches, started often while
 people try things out. Any of them can be set otherwise in `spark.options`; what would change
-results cannot.
+results cannot, and a configuration that tries is refused when it is read.
 """
 
 from __future__ import annotations
@@ -13,17 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
-from tidemark.errors import ConfigError
+from tidemark.config.pinned_options import PINNED_OPTIONS
 
 OptionValue: TypeAlias = str | int | float | bool
-
-PINNED: Final = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.ansi.enabled": "true",
-    "spark.sql.caseSensitive": "false",
-    "spark.sql.decimalOperations.allowPrecisionLoss": "true",
-    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
-}
 
 # Hadoop without its native library starts processes to rename and to set modes: 42 to 97 of them a
 # micro-batch. This manager does without, and nothing rests on the checkpoint: the frontier in the
@@ -102,26 +94,8 @@ def session_options(config: SparkSettings, *, scratch: Path, warehouse: Path) ->
         options["spark.driver.host"] = _LOOPBACK
         options["spark.driver.bindAddress"] = _LOOPBACK
     for name, value in config.options.items():
-        options[name] = _user_option(name, _spelt(value))
-    return options | PINNED
-
-
-def _user_option(name: str, value: str) -> str:
-    field = f"spark.options.{name}"
-    if name == "spark.master":
-        raise ConfigError(
-            "spark.options sets spark.master, which is a setting of its own",
-            hint="Set master in the section spark, or TIDEMARK_SPARK__MASTER.",
-            field=field,
-        )
-    pinned = PINNED.get(name)
-    if pinned is not None and value.casefold() != pinned.casefold():
-        raise ConfigError(
-            f"spark.options sets {name} to {value}, and it is pinned to {pinned}",
-            hint="Results depend on it, and they must be the same on every run. Leave it out.",
-            field=field,
-        )
-    return value
+        options[name] = _spelt(value)
+    return options | {name: pinned.value for name, pinned in PINNED_OPTIONS.items()}
 
 
 def _spelt(value: OptionValue) -> str:

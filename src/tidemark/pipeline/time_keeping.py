@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from tidemark.config import Config
+from tidemark.crash import crash_point
 from tidemark.pipeline.fold.parts import ENDS, TUPLES, Gathered
 from tidemark.pipeline.output.batch import Frontier
 from tidemark.pipeline.output.errors import DefinitionChanged
@@ -44,16 +45,18 @@ class TimeKeeper:
 
     def advance(self, gathered: Gathered, commits: pa.Table) -> dict[str, bytes | None]:
         """Takes in a batch; what is to be kept is what must be committed with it."""
-        start = self._stage.reached
         tuples, ends = gathered.take("", TUPLES), gathered.take("", ENDS)
-        step = self._stage.advance(
+        state: dict[str, bytes | None] = {}
+        for step in self._stage.advance(
             commits.select(COMMITS_SCHEMA.names),
             TUPLES_SCHEMA.empty_table() if tuples is None else tuples,
             ENDS_SCHEMA.empty_table() if ends is None else ends,
-        )
-        for stream, records in step.records.items():
-            self._outputs[stream].write(start, records)
-        return {STATE_NAME: step.state_after}
+        ):
+            for stream, records in step.records.items():
+                self._outputs[stream].write(step.start, records)
+                crash_point("pipeline.ordered_written")
+            state = {STATE_NAME: step.state_after}
+        return state
 
     def close(self) -> None:
         self._stage.close()

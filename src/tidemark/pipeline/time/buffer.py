@@ -27,7 +27,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.pipeline.time.files import OrderedOutputError, replace_durably, sync_directory
+from tidemark.pipeline.time.files import (
+    OrderedOutputError,
+    refusals_told,
+    replace_durably,
+    sync_directory,
+)
 from tidemark.pipeline.time.reorder import TUPLES_SCHEMA
 
 _PART: Final = "part"
@@ -79,7 +84,8 @@ class _Part:
 class Buffer:
     """What waits in one stream, from batch to batch.
 
-    A batch calls `take` and then `settle`. If it fails in between, the buffer is to be made anew.
+    For some commits `take` is called and then `settle`. If one of them fails, the buffer is to be
+    made anew.
     """
 
     def __init__(self, store: PartStore, refs: Sequence[PartRef], lanes: pa.Table) -> None:
@@ -100,9 +106,6 @@ class Buffer:
 
     def take(self, reached: int | None, *, everything: bool = False) -> pa.Table:
         """Take out what may be released when no watermark is beyond `reached`, or everything."""
-        # The state that did without these parts is committed by now.
-        self._store.remove(self._released)
-        self._released = set()
         taken = []
         if everything or reached is not None:
             for place, part in enumerate(self._parts):
@@ -110,6 +113,11 @@ class Buffer:
                 of_part = pa.repeat(pa.scalar(place, pa.int64()), rows.num_rows)
                 taken.append(rows.append_column(_PART, of_part))
         return pa.concat_tables([TAKEN_SCHEMA.empty_table(), *taken])
+
+    def forget_released(self) -> None:
+        """Remove the parts that the state does without; to be called when that is committed."""
+        self._store.remove(self._released)
+        self._released = set()
 
     def settle(self, number: int, put_back: pa.Table, new: pa.Table) -> None:
         """Put back what was taken and not released, and add what is new, as part `number`."""
@@ -166,10 +174,11 @@ class PartFiles:
         return self.read(number)
 
     def remove(self, numbers: Collection[int]) -> None:
-        for number in numbers:
-            self._path(number).unlink(missing_ok=True)
-        if numbers:
-            sync_directory(self._directory)
+        with refusals_told(self._directory):
+            for number in numbers:
+                self._path(number).unlink(missing_ok=True)
+            if numbers:
+                sync_directory(self._directory)
 
     def _path(self, number: int) -> Path:
         return self._directory / f"{number:020d}.arrow"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ from tidemark.errors import TidemarkError
 
 # A file under this name is being written, or was when its process died.
 UNFINISHED_SUFFIX: Final = ".unfinished"
+# What the system refuses now and may grant later.
+_PASSING: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE})
 
 
 class OrderedOutputError(TidemarkError):
@@ -20,11 +23,30 @@ class OrderedOutputError(TidemarkError):
     code = "ordered_output"
 
 
+class OrderedOutputUnavailable(OrderedOutputError):
+    """The disk is full or does not answer. Trying again later may help."""
+
+    code = "ordered_output_unavailable"
+
+
+@contextmanager
+def refusals_told(path: Path) -> Iterator[None]:
+    """Says of what the system refuses which path it was, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        passes = error.errno in _PASSING
+        raise (OrderedOutputUnavailable if passes else OrderedOutputError)(
+            f"{path} cannot be written: {error.strerror or error}",
+            hint="See that the directory can be written to and that the disk has room.",
+        ) from error
+
+
 @contextmanager
 def replace_durably(path: Path) -> Iterator[BinaryIO]:
     """A file to write to that stands at `path` once the block is left, and is durable then."""
     unfinished = path.with_name(path.name + UNFINISHED_SUFFIX)
-    try:
+    with refusals_told(path):
         make_directory(path.parent)
         with open(unfinished, "wb") as file:
             yield file
@@ -32,11 +54,6 @@ def replace_durably(path: Path) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         os.replace(unfinished, path)
         sync_directory(path.parent)
-    except OSError as error:
-        raise OrderedOutputError(
-            f"{path} cannot be written: {error.strerror or error}",
-            hint="See that the directory can be written to and that the disk has room.",
-        ) from error
 
 
 def make_directory(path: Path) -> None:

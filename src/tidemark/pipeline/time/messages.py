@@ -10,8 +10,8 @@ error, not a record with another time. A record without such a message has no ti
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemark.pipeline.time.plans import StreamTime
 from tidemark.pipeline.time.registry import EventtimeTypeRegistry
@@ -22,32 +22,12 @@ if TYPE_CHECKING:
 MESSAGES_FIELD: Final = "messages"
 
 
-class RecordTime(NamedTuple):
-    """In whose time a record stands, and that time as its message has it; None if it has none."""
-
-    stream: str
-    value: Any
-
-
 class RecordTimeColumns(NamedTuple):
-    """The same for all rows: NULL in both where a record has no time, and only in `ts` where it
-    cannot be read."""
+    """In whose time a record stands, and which it is: NULL in both where it has none, and only in
+    `ts` where it cannot be read."""
 
     stream: Column
     ts: Column
-
-
-def record_time(
-    messages: Sequence[Mapping[str, Any]], declared: Mapping[str, StreamTime]
-) -> RecordTime | None:
-    """The time of a record with these messages; `declared` are the streams with an event time."""
-    for message in messages:
-        stream = message.get("stream")
-        if isinstance(stream, str) and stream in declared:
-            data = message.get("data")
-            column = declared[stream].column
-            return RecordTime(stream, data.get(column) if isinstance(data, Mapping) else None)
-    return None
 
 
 def record_time_columns(

@@ -31,6 +31,7 @@ from tidemark.pipeline.time.buffer import PartFiles
 from tidemark.pipeline.time.files import (
     UNFINISHED_SUFFIX,
     OrderedOutputError,
+    refusals_told,
     replace_durably,
     sync_directory,
 )
@@ -97,12 +98,13 @@ class OrderedOutput:
         """
         first = segment_number(frontier_received_at)
         for directory in (*self._directories.values(), self._buffer_directory):
-            names = os.listdir(directory) if directory.is_dir() else []
-            removed = [name for name in names if self._is_left_over(directory / name, first)]
-            for name in removed:
-                (directory / name).unlink()
-            if removed:
-                sync_directory(directory)
+            with refusals_told(directory):
+                names = os.listdir(directory) if directory.is_dir() else []
+                removed = [name for name in names if self._is_left_over(directory / name, first)]
+                for name in removed:
+                    (directory / name).unlink()
+                if removed:
+                    sync_directory(directory)
         self._last_written = None
 
     def write(self, start_received_at: int | None, records: pa.Table) -> None:

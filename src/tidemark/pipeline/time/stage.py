@@ -7,7 +7,8 @@ transaction as all else that the batch derives, and goes on from it after a rest
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import duckdb
@@ -22,6 +23,8 @@ from tidemark.pipeline.time.plans import PlanName, StreamTime, TimePlan
 from tidemark.pipeline.time.reorder import StreamCounts
 
 STATE_NAME: Final = "time"
+# A silent lane may move with every commit, so lanes times commits are what a step holds in memory.
+MOVES_AT_ONCE: Final = 2_000_000
 _NOTHING: Final = pa.array([], pa.int64())
 
 
@@ -63,11 +66,10 @@ class TimeState(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What a batch gives: by stream the records in order, and all moves of watermarks."""
+    """What some commits give: by stream the records in order. They come after `start`."""
 
+    start: int | None
     records: dict[str, pa.Table]
-    moves: pa.Table
-    metrics: dict[str, StreamMetrics]
     state_after: bytes
 
 
@@ -117,13 +119,33 @@ class TimeStage:
     def close(self) -> None:
         self._connection.close()
 
-    def advance(self, commits: pa.Table, tuples: pa.Table, ends: pa.Table) -> Step:
-        """Take in the next commits.
+    def advance(self, commits: pa.Table, tuples: pa.Table, ends: pa.Table) -> Iterator[Step]:
+        """Take in the commits of the next batch, in as few steps as memory allows.
 
         `commits` are all commits of the ledger in the batch (`COMMITS_SCHEMA`), `tuples` the
         events with a time that can be read (`TUPLES_SCHEMA`), `ends` the `end` events
-        (`ENDS_SCHEMA`). What waits is durable when this returns.
+        (`ENDS_SCHEMA`). What waits is durable after each step. The state to commit is that of the
+        last; the batch before must be committed.
         """
+        for buffer in self._buffers.values():
+            buffer.forget_released()
+        at_once = self._commits_at_once(tuples)
+        if commits.num_rows <= at_once:
+            yield self._step(commits, tuples, ends)
+            return
+        for place in range(0, commits.num_rows, at_once):
+            some = commits.slice(place, at_once)
+            times = some.column("received_at")
+            first, last = times[0].as_py(), times[-1].as_py()
+            yield self._step(some, _between(tuples, first, last), _between(ends, first, last))
+
+    def _commits_at_once(self, tuples: pa.Table) -> int:
+        if all(time.idle_after_us is None for time in self._plan.streams.values()):
+            return sys.maxsize
+        new = tuples.group_by(["stream", "tenant_id"]).aggregate([])
+        return max(1, MOVES_AT_ONCE // max(1, self._lanes.num_rows + new.num_rows))
+
+    def _step(self, commits: pa.Table, tuples: pa.Table, ends: pa.Table) -> Step:
         last = self._check(commits, tuples)
         tuples = self._with_times(tuples)
         connection = self._connection
@@ -140,10 +162,8 @@ class TimeStage:
             buffered = self._buffers.get(stream)
             size = buffered.waiting_count if buffered else 0
             self._metrics[stream] = self._metrics[stream].plus(counts, size)
-        self._reached = last
-        return Step(
-            released.records, watermarks.moves(connection), dict(self._metrics), self._state()
-        )
+        start, self._reached = self._reached, last
+        return Step(start, released.records, self._state())
 
     def _check(self, commits: pa.Table, tuples: pa.Table) -> int:
         times = commits.column("received_at").to_pylist()
@@ -221,6 +241,12 @@ def _refuse_changes(state: TimeState, plan: TimePlan, buffers: Mapping[str, Part
                 hint="Undo the change, or rebuild from the ledger.",
                 field=f"pipeline.ordered.{stream}",
             )
+
+
+def _between(rows: pa.Table, first: int, last: int) -> pa.Table:
+    """Those that were received in this time, both ends included."""
+    times = rows.column("received_at")
+    return rows.filter(pc.and_(pc.greater_equal(times, first), pc.less_equal(times, last)))
 
 
 def _of_stream(lanes: pa.Table, stream: str) -> pa.Table:

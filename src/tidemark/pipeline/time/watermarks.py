@@ -118,22 +118,10 @@ LEFT JOIN (
 ORDER BY stream, tenant_id
 """
 
-_MOVES: Final = """
-SELECT stream, tenant_id, received_at, w_after AS watermark
-FROM steps JOIN lanes USING (lane)
-WHERE w_after IS DISTINCT FROM w_before
-ORDER BY received_at, stream, tenant_id
-"""
-
 
 def no_lanes() -> pa.Table:
     """What is known before the first commit."""
     return LANES_SCHEMA.empty_table()
-
-
-def no_ends() -> pa.Table:
-    """The ends of a batch without any."""
-    return ENDS_SCHEMA.empty_table()
 
 
 def register_settings(
@@ -176,11 +164,6 @@ def move_watermarks(
     connection.execute(_LANE)
     connection.execute(_STEP)
     return query(connection, _LANES_AFTER).cast(LANES_SCHEMA)
-
-
-def moves(connection: DuckDBPyConnection) -> pa.Table:
-    """Each move of a watermark by the last `move_watermarks`: the commit, and W after it."""
-    return query(connection, _MOVES)
 
 
 def query(connection: DuckDBPyConnection, sql: str) -> pa.Table:
