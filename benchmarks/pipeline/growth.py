@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 import msgspec
 
 from benchmarks.pipeline.rig import Rig, Store
@@ -11,13 +13,18 @@ GROWTH_STORE: Store = "sqlite"
 
 
 class Step(msgspec.Struct, frozen=True):
-    """`events_per_s` of the next events, with `ledger_events` folded before them."""
+    """The next events with `ledger_events` folded before them, piece after piece of the same size;
+    `events_per_s` is the median."""
 
     ledger_events: int
     keys: int
-    events_per_s: float
+    runs: list[float]
     fill_events_per_s: float
     peak_rss_mib: float
+
+    @property
+    def events_per_s(self) -> float:
+        return median(self.runs)
 
 
 async def measure_growth(rig: Rig) -> list[Step]:
@@ -38,9 +45,10 @@ async def measure_growth(rig: Rig) -> list[Step]:
 
         async def step(fill_rate: float) -> None:
             before = reached
-            rate, memory = await fold(few, scale.step_events)
+            pieces = [await fold(few, scale.step_events) for _ in range(scale.repetitions)]
             keys = await rig.count_rows(views)
-            steps.append(Step(before, keys, rate, fill_rate, memory))
+            rates = [rate for rate, _ in pieces]
+            steps.append(Step(before, keys, rates, fill_rate, pieces[-1][1]))
 
         for size in scale.sizes:
             fill_rate, _ = await fold(few, size - reached)

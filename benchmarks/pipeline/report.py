@@ -57,12 +57,21 @@ def _catch_up(found: CatchUps) -> Iterator[str]:
 def _growth(steps: list[Step]) -> Iterator[str]:
     yield from section(f"The next events, by what is there already ({GROWTH_STORE})")
     yield from table(
-        ("events before", "keys", "events/s", "µs an event", "filling, events/s", "peak MiB"),
+        (
+            "events before",
+            "keys",
+            "events/s",
+            "runs",
+            "µs an event",
+            "filling, events/s",
+            "peak MiB",
+        ),
         [
             (
                 f"{step.ledger_events:,}",
                 f"{step.keys:,}",
                 f"{step.events_per_s:,.0f}",
+                " ".join(f"{rate:,.0f}" for rate in step.runs),
                 f"{1e6 / step.events_per_s:.1f}",
                 f"{step.fill_events_per_s:,.0f}",
                 f"{step.peak_rss_mib:,.0f}",

@@ -143,7 +143,8 @@ class TimeStage:
         if all(time.idle_after_us is None for time in self._plan.streams.values()):
             return sys.maxsize
         new = tuples.group_by(["stream", "tenant_id"]).aggregate([])
-        return max(1, MOVES_AT_ONCE // max(1, self._lanes.num_rows + new.num_rows))
+        lanes = int(self._lanes.num_rows + new.num_rows)
+        return max(1, MOVES_AT_ONCE // max(1, lanes))
 
     def _step(self, commits: pa.Table, tuples: pa.Table, ends: pa.Table) -> Step:
         last = self._check(commits, tuples)
