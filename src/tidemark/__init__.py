@@ -11,6 +11,7 @@ import from those before it, never from those after it.
     ledger          the append-only events and commits, and the sequencer that gives them order
     pipeline        Spark: decode, event time, rollups, and what they write
     views           current rows and the change log of what is derived from events
+    live            filtered views of rows as they change: GraphQL, triggers, webhooks
     ops             health, metrics, admin API
     app             puts the stages together
     cli, __main__   the command line

@@ -25,6 +25,11 @@ POINTS = (
     "views.before_commit",
     "views.after_commit",
     "pipeline.batch_committed",
+    "webhook.claimed",
+    "webhook.sent",
+    "webhook.settled",
+    "trigger.stepped",
+    "trigger.advanced",
 )
 
 

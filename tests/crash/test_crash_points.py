@@ -12,12 +12,14 @@ from typing import Final
 import pytest
 
 import tidemark
+from tests.contract.test_trigger_crash import TRIGGER_POINTS
 from tests.crash.audit import assert_complete, assert_sound, faults
 from tests.crash.conftest import MakeServer
 from tests.crash.reading import SQLITE_SCHEME, read_history
 from tests.crash.senders import Publishers, traffic
 from tests.crash.test_import_crash import IMPORT_POINTS
 from tests.crash.test_pipeline_crash import PIPELINE_POINTS
+from tests.crash.test_webhook_crash import WEBHOOK_POINTS
 from tests.crash.variants import LAZY_COMMITS
 from tests.services.tidemark_server import TidemarkServer
 from tidemark.crash import POINTS
@@ -137,7 +139,14 @@ async def test_a_planted_server_that_acknowledges_before_the_commit_is_caught(
 
 
 def test_every_point_is_exercised_and_nothing_else_is_called_a_point() -> None:
-    exercised = {*SERVER_POINTS, *MIGRATION_POINTS, *IMPORT_POINTS, *PIPELINE_POINTS}
+    exercised = {
+        *SERVER_POINTS,
+        *MIGRATION_POINTS,
+        *IMPORT_POINTS,
+        *PIPELINE_POINTS,
+        *TRIGGER_POINTS,
+        *WEBHOOK_POINTS,
+    }
     assert exercised == set(POINTS)
     assert set(UNDER_THE_LOCK) <= set(POINTS)
 

@@ -10,6 +10,7 @@ imports. It is what the product is compared with, so it must be easier to believ
 | `definitions`, `facts` | what a meter is, what it counts and how that adds up |
 | `meters` | the rules of meters: counters, adjustments, the change log |
 | `eventtime` | watermarks and the order in which a stream is released |
+| `filters` | what a `where` means: true, false or unknown |
 | `fingerprint` | one text, and one hash, for what meters came to |
 | `vectors` | the shared vector files, read into these shapes |
 """

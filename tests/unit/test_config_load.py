@@ -18,6 +18,7 @@ from tidemark.config import (
     InvalidConfig,
     LedgerConfig,
     StreamConfig,
+    WebhooksConfig,
     advise,
     load_config,
     sample_text,
@@ -317,11 +318,19 @@ def test_what_the_sample_has_commented_out_is_valid_too(file: ConfigFile) -> Non
     assert config.meters["api_calls"].group_by == ["region"]
     assert config.view_store.url == "postgresql://tidemark@localhost/views"
     assert config.spark.options == {"spark.driver.memory": "4g"}
+    assert config.auth.jwt[0].audience == "tidemark"
+    assert config.auth.rules["trades"] == {"tenant_id": {"_eq": "$jwt.tenant"}}
+    assert config.triggers["large-trades"].unmatch == {"notional": {"_lt": "90000"}}
+    assert config.webhooks.allow == ["hooks.internal", "10.1.0.0/16"]
+    assert config.webhooks.retry_for_us == WebhooksConfig().retry_for_us
+    assert advise(config) == []
 
 
 OPTIONAL = {
     *("url", "salt", "sequence", "auth", "keys", "metrics", "eventtime", "group_by"),
     *("view_store", "options", "spark.driver.memory"),
+    *("jwt", "rules", "triggers", "large-trades", "webhooks", "secrets", "allow", "timeout"),
+    "retry_for",
 }
 
 

@@ -195,7 +195,7 @@ def test_several_problems_are_listed_in_the_message(file: ConfigFile) -> None:
             f"auth: {{keys: [{{name: a, sha256: {SHA256_OF_SECRET}, scopes: [ingst], "
             "tenants: [t]}]}",
             "auth.keys[0].scopes[0]",
-            'expected one of ingest, control, read, admin, found "ingst"',
+            'expected one of ingest, control, read, triggers, introspect, admin, found "ingst"',
             "Did you mean `ingest`?",
         ),
         (
@@ -228,7 +228,7 @@ def test_a_fault_says_what_was_expected_and_what_was_found(
         ("State-Dir: x", "State-Dir", "`state_dir`"),
         ("htpp: {}", "htpp", "`http`"),
         ("port: 1", "port", "`http.port`"),
-        ("url: x", "url", "`ledger.url`, `sequence.url` or `view_store.url`"),
+        ("url: x", "url", "`ledger.url`, `sequence.url`, `view_store.url` or `trigger_store.url`"),
         ("http: {maxEvents: 1}", "http.maxEvents", "`max_events`"),
         ("http: {prot: 1}", "http.prot", "`port`"),
         ("ledger: {dsn: x}", "ledger.dsn", "`url`"),
@@ -250,7 +250,8 @@ def test_an_unknown_key_comes_with_what_was_meant(
 def test_an_unknown_key_like_no_other_comes_with_all_there_are(file: ConfigFile) -> None:
     assert file.problem("zzz: 1").hint == (
         "There are `state_dir`, `ledger`, `sequence`, `http`, `ingest`, `auth`, `streams`, "
-        "`meters`, `views`, `pipeline`, `view_store` and `spark`."
+        "`meters`, `views`, `pipeline`, `view_store`, `spark`, `live`, `triggers`, "
+        "`trigger_store` and `webhooks`."
     )
 
 

@@ -79,6 +79,13 @@ TEXTS = {
     "timezone": ["UTC", "Europe/Berlin"],
     "type": ["iso8601", "unixtimestamp_ms", "x"],
     "types": ["package.module:function"],
+    "secret": ["some text that is a secret of 64 bytes, as the longest digest is"],
+    **{key: ["keys/issuer.pem"] for key in ("public_key_file", "jwks_file")},
+    "webhook": ["https://a.example.com/hook", "http://127.0.0.1:9000/"],
+    "secrets": [f"whsec_{letter * 43}=" for letter in "Mw"],
+    "id_prefix": ["prod-", "a_b"],
+    "allow": ["hooks.internal", "10.0.0.0/8", "::1"],
+    "view": ["x", "y"],
     **{key: ["x", "y"] for key in ("stream", "key", "column", "metric", "metrics", "group_by")},
 }
 
@@ -89,17 +96,44 @@ NAMES = {
     "calculated": ["c", "d"],
 }
 
+FILTERS = [
+    {},
+    {"tenant_id": {"_eq": "$jwt.tenant"}},
+    {"_or": [{"x": {"_in": [1, 2.5, "a"]}}, {"_not": {"y": {"_is_null": True}}}]},
+]
+
 # Such that a request fits into a commit and an event into a request.
 NUMBERS = {
     "max_events": (1, 1000),
     "max_group_events": (1000, 100_000),
     "max_queued_events": (1000, 100_000),
     "max_event_bytes": (256, 1024),
+    "merge_above": (1, 10_000),
+    "close_above": (10_000, 100_000),
+    "merge_above_bytes": (1024, 1_048_576),
+    "close_above_bytes": (2_000_000, 4_000_000),
+    "documents_per_second": (1, 200),
+    "document_burst": (200, 1000),
+    "max_concurrent": (10, 100),
+    "max_concurrent_per_host": (1, 10),
 }
+
+# In seconds, such that a retry comes before the end of all retries.
+SECONDS = {"first_retry": (1, 100), "max_retry": (1000, 100_000), "retry_for": (100_000, 10**6)}
+
+
+# What fits together with other settings only by a rare chance is seldom there.
+RARE = {"jwt", "rules", "triggers"}
 
 
 def fitting(shape: Shape, key: str = "") -> st.SearchStrategy[Any]:
     """Values of the right type, though not always such that they fit each other."""
+    if key in RARE and shape.kind in ("list", "mapping"):
+        return st.integers(0, 7).flatmap(lambda chance: st.none() if chance else _any(shape, key))
+    return _any(shape, key)
+
+
+def _any(shape: Shape, key: str) -> st.SearchStrategy[Any]:
     if shape.model is not None:
         chosen = settings_of(shape.model)
         return st.fixed_dictionaries(
@@ -121,9 +155,12 @@ def fitting(shape: Shape, key: str = "") -> st.SearchStrategy[Any]:
     plain: dict[str, st.SearchStrategy[Any]] = {
         "flag": st.booleans(),
         "choice": st.sampled_from(shape.choices or ("",)),
-        "duration": st.integers(1, 10**6).map(lambda us: format_duration(us * 10**6)),
+        "duration": st.integers(*SECONDS.get(key, (1, 10**6))).map(
+            lambda seconds: format_duration(seconds * 10**6)
+        ),
         "text": st.sampled_from(TEXTS.get(key, ["some text"])),
         "scalar": st.sampled_from(["some text", 5, 0.5, True]),
+        "filter": st.sampled_from(FILTERS).map(copy.deepcopy),
     }
     return plain[shape.kind]
 
@@ -159,6 +196,10 @@ folded = st.fixed_dictionaries(
         **{
             key: fitting(settings_of(Config)[key].shape, key)
             for key in ("meters", "views", "pipeline", "view_store", "spark")
+        },
+        **{
+            key: st.just({}) | fitting(settings_of(Config)[key].shape, key)
+            for key in ("live", "triggers", "trigger_store", "webhooks")
         },
     }
 )
@@ -292,6 +333,10 @@ hidden = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner),
     max_leaves=3,
 )
+token_keys = st.dictionaries(
+    st.sampled_from(["secret", "public_key_file", "jwks_file", "key"]), hidden
+)
+hooks = st.fixed_dictionaries({"webhook": hidden})
 with_secrets = st.fixed_dictionaries(
     {},
     optional={
@@ -299,8 +344,12 @@ with_secrets = st.fixed_dictionaries(
         "sequence": hidden | st.dictionaries(st.sampled_from(["url", "dsn"]), hidden),
         "auth": hidden
         | st.fixed_dictionaries(
-            {"keys": hidden | st.lists(hidden | st.fixed_dictionaries({"sha256": hidden}))}
+            {"keys": hidden | st.lists(hidden | st.fixed_dictionaries({"sha256": hidden}))},
+            optional={"jwt": hidden | st.lists(hidden | token_keys)},
         ),
+        "webhooks": hidden | st.fixed_dictionaries({"secrets": hidden | st.lists(hidden)}),
+        "triggers": hidden
+        | st.fixed_dictionaries({"t": st.fixed_dictionaries({"webhook": hidden})}),
         "http": st.just({"port": "wrong"}),
     },
 )

@@ -16,14 +16,19 @@ from tidemark.config import (
     Config,
     EventtimeColumn,
     InvalidConfig,
+    JwtKey,
+    LiveConfig,
     MeterConfig,
     OrderedConfig,
+    TriggerConfig,
     ViewConfig,
     json_schema,
     sample_text,
 )
+from tidemark.config.access_model import SCOPES, ApiKey
 from tidemark.config.environment import RESERVED
-from tidemark.config.model import FIELD_TYPES, SCOPES, ApiKey, FieldConfig, StreamConfig
+from tidemark.config.live_model import INTROSPECTION
+from tidemark.config.model import FIELD_TYPES, FieldConfig, StreamConfig
 from tidemark.config.names import BUILT_IN_EVENTTIME_TYPES
 from tidemark.config.pipeline_model import AGGREGATES, PERIODS
 from tidemark.config.reference import PAGE_NAME, SCHEMA_NAME, reference_page, schema_text
@@ -53,6 +58,8 @@ def test_every_setting_has_one_line_with_its_default_and_a_sentence() -> None:
     settings = {".".join(map(str, place)): setting for place, setting in every_setting()}
     for prefix, model in (
         ("auth.keys[].", ApiKey),
+        ("auth.jwt[].", JwtKey),
+        ("triggers.<name>.", TriggerConfig),
         ("streams.<name>.", StreamConfig),
         ("streams.<name>.eventtime.", EventtimeColumn),
         ("streams.<name>.fields.<field>.", FieldConfig),
@@ -74,6 +81,7 @@ def test_every_type_scope_and_reserved_variable_is_explained() -> None:
     for name, sentence in [
         *FIELD_TYPES.items(),
         *SCOPES.items(),
+        *INTROSPECTION.items(),
         *RESERVED.items(),
         *AGGREGATES.items(),
         *PERIODS.items(),
@@ -86,6 +94,7 @@ def test_every_type_scope_and_reserved_variable_is_explained() -> None:
     scopes = settings_of(ApiKey)["scopes"].shape.item
     assert scopes is not None
     assert tuple(SCOPES) == scopes.choices
+    assert tuple(INTROSPECTION) == settings_of(LiveConfig)["introspection"].shape.choices
 
 
 def walk(shape: Shape) -> list[Shape]:

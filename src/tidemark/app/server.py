@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import uvicorn
 
+from tidemark.app.live import Live
 from tidemark.clock import Clock, SystemClock
 from tidemark.config import Config
 from tidemark.errors import ConfigError, LedgerUnavailable, TidemarkError
@@ -36,6 +37,7 @@ from tidemark.ops.usage import Usage
 from tidemark.web.access import Access
 from tidemark.web.application import Application, Route, SocketRoute
 from tidemark.web.protocol import BoundedProtocol
+from tidemark.web.wire import WiredProtocol
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +88,7 @@ class Tidemark:
         health = Health(store, views, self._watch, status, metrics)
         reference = Reference(config)
         self._tails = Tails(store, clock)
+        self._live = Live(config, views, clock) if config.live.enabled and views.has_any else None
         self._tick_us = config.ledger.tick_us if needs_clock(config) else None
         self._background: list[asyncio.Task[None]] = []
         self._stopped = False
@@ -107,8 +110,12 @@ class Tidemark:
                 Route("GET", "/openapi.json", reference.openapi),
                 Route("GET", "/docs", reference.page),
                 Route("GET", "/", reference.to_page),
+                *(self._live.routes() if self._live is not None else ()),
             ],
-            [SocketRoute("/admin/events/tail", self._tails.handle, ("read",))],
+            [
+                SocketRoute("/admin/events/tail", self._tails.handle, ("read",)),
+                *(self._live.sockets() if self._live is not None else ()),
+            ],
             startup=self.start,
             shutdown=self.stop,
         )
@@ -121,6 +128,8 @@ class Tidemark:
         self._background.append(asyncio.create_task(self._keep_metrics_current()))
         if self._views.has_any or self._eventtime.is_kept:
             self._background.append(asyncio.create_task(self._watch_pipeline()))
+        if self._live is not None:
+            self._live.start()
         if self._tick_us is not None:
             self._background.append(asyncio.create_task(run_ticker(self._store, self._tick_us)))
 
@@ -136,6 +145,8 @@ class Tidemark:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         await self._tails.close()
+        if self._live is not None:
+            await self._live.stop()
         await self._watch.close()
         await self._committer.close()
 
@@ -157,6 +168,8 @@ class Tidemark:
         """End what would go on for longer than a stop may take."""
         self._watch.end_waiting()
         await self._tails.close()
+        if self._live is not None:
+            await self._live.end_waiting()
 
 
 def needs_clock(config: Config) -> bool:
@@ -255,7 +268,9 @@ async def serve(
             uvicorn.Config(
                 tidemark.application,
                 http=BoundedProtocol,
-                ws="websockets-sansio",
+                ws=WiredProtocol,
+                # What goes to many is framed once, for all; it cannot be compressed for each.
+                ws_per_message_deflate=False,
                 lifespan="on",
                 access_log=False,
                 log_config=None,

@@ -3,19 +3,29 @@
 `load_config` gives a frozen `Config` or an `InvalidConfig` that lists every problem at once.
 """
 
-from tidemark.config.advice import advise
-from tidemark.config.load import load_config
-from tidemark.config.model import (
+from tidemark.config.access_model import (
     ALL_TENANTS,
+    Algorithm,
     ApiKey,
     AuthConfig,
+    JwtKey,
+    Scope,
+)
+from tidemark.config.advice import advise
+from tidemark.config.live_model import (
+    LiveConfig,
+    TriggerConfig,
+    TriggerStoreConfig,
+    WebhooksConfig,
+)
+from tidemark.config.load import load_config
+from tidemark.config.model import (
     Config,
     FieldConfig,
     FieldType,
     HttpConfig,
     IngestConfig,
     LedgerConfig,
-    Scope,
     SequenceConfig,
     StreamConfig,
     StreamKind,
@@ -36,6 +46,7 @@ from tidemark.config.schema import json_schema
 
 __all__ = [
     "ALL_TENANTS",
+    "Algorithm",
     "ApiKey",
     "AuthConfig",
     "Config",
@@ -46,7 +57,9 @@ __all__ = [
     "HttpConfig",
     "IngestConfig",
     "InvalidConfig",
+    "JwtKey",
     "LedgerConfig",
+    "LiveConfig",
     "MeterConfig",
     "OrderedConfig",
     "PipelineConfig",
@@ -56,8 +69,11 @@ __all__ = [
     "SparkConfig",
     "StreamConfig",
     "StreamKind",
+    "TriggerConfig",
+    "TriggerStoreConfig",
     "ViewConfig",
     "ViewStoreConfig",
+    "WebhooksConfig",
     "advise",
     "json_schema",
     "load_config",

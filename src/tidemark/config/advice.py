@@ -58,3 +58,10 @@ def _access(config: Config) -> Iterator[Problem]:
     if config.auth.keys and config.http.allowed_hosts:
         message = "the list has no effect, since keys are asked for whatever the Host header says"
         yield Problem("http.allowed_hosts", message, "Remove it.")
+    if config.auth.rules and not config.auth.jwt:
+        message = "the rules have no effect, since there are no tokens; keys have their tenants"
+        yield Problem("auth.rules", message, "Remove them, or declare who issues tokens.")
+    if config.auth.jwt and not config.auth.rules:
+        message = "there are no rules, so holders of tokens see nothing"
+        hint = "Say under `auth.rules` which rows of each view they see; `{}` is all of them."
+        yield Problem("auth.jwt", message, hint)

@@ -1,6 +1,7 @@
 """What must fit together: rules that span several settings.
 
-What concerns the pipeline (meters, views, event time, Spark) is in `pipeline_checks`.
+What concerns the pipeline (meters, views, event time, Spark) is in `pipeline_checks`, what concerns
+tokens, triggers and webhooks in `live_checks`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, get_args
 
+from tidemark.config.live_checks import LIVE_RULES
 from tidemark.config.model import FieldType, HttpConfig, IngestConfig, LedgerConfig
 from tidemark.config.names import FIELD_NAME_PATTERN, STREAM_NAME_PATTERN
 from tidemark.config.pipeline_checks import PIPELINE_RULES
@@ -189,6 +191,7 @@ RULES: Final[tuple[Rule, ...]] = (
     open_host_needs_keys,
     a_full_request_fits,
     *PIPELINE_RULES,
+    *LIVE_RULES,
 )
 
 

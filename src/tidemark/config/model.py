@@ -13,9 +13,21 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
 
+from tidemark.config.access_model import AuthConfig
 from tidemark.config.durations import UNITS_US
 from tidemark.config.faults import Names
-from tidemark.config.names import FIELD_NAME_PATTERN, STREAM_NAME_PATTERN, VIEW_NAME_PATTERN
+from tidemark.config.live_model import (
+    LiveConfig,
+    TriggerConfig,
+    TriggerStoreConfig,
+    WebhooksConfig,
+)
+from tidemark.config.names import (
+    FIELD_NAME_PATTERN,
+    STREAM_NAME_PATTERN,
+    TRIGGER_NAME_PATTERN,
+    VIEW_NAME_PATTERN,
+)
 from tidemark.config.pipeline_model import (
     EventtimeColumn,
     MeterConfig,
@@ -32,15 +44,11 @@ from tidemark.config.values import (
     Origin,
     Salt,
     SequenceUrl,
-    Sha256Hex,
     StateDir,
 )
 
 FieldType = Literal["string", "int", "bigint", "decimal", "boolean", "timestamp", "json", "enum"]
-Scope = Literal["ingest", "control", "read", "admin"]
 StreamKind = Literal["usage", "events"]
-
-ALL_TENANTS: Final = "*"
 
 FIELD_TYPES: Final[dict[FieldType, str]] = {
     "string": "Text, at most `max_length` characters.",
@@ -51,12 +59,6 @@ FIELD_TYPES: Final[dict[FieldType, str]] = {
     "timestamp": "A time with an offset or `Z`, such as `2025-01-01T00:00:00Z`.",
     "json": "Any JSON value.",
     "enum": "One of `values`.",
-}
-SCOPES: Final[dict[Scope, str]] = {
-    "ingest": "Send events.",
-    "control": "Send control events: `void`, `amend`, `adjust`, `end`.",
-    "read": "Read events and what is derived from them.",
-    "admin": "Operate the deployment.",
 }
 
 
@@ -219,28 +221,6 @@ class IngestConfig(Section):
     )
 
 
-class ApiKey(Section):
-    """One caller, known by a key of which only the hash is written down."""
-
-    name: Text = Field(description="Who the key belongs to; appears in logs, unique.")
-    sha256: Sha256Hex = Field(
-        repr=False, description="The SHA-256 of the key, 64 hexadecimal digits."
-    )
-    scopes: ListOf[Scope] = Field(
-        min_length=1,
-        description="What the key may do: any of `ingest`, `control`, `read`, `admin`.",
-    )
-    tenants: ListOf[Text] = Field(
-        min_length=1, description='The tenants the key may act for; `"*"` is all of them.'
-    )
-
-
-class AuthConfig(Section):
-    """Who may call. Without keys everyone on this machine may, and nobody else."""
-
-    keys: ListOf[ApiKey] = Field(default_factory=list, description="The API keys.")
-
-
 class FieldConfig(Section):
     """One field of a stream's events. `name: string` is short for `name: {type: string}`."""
 
@@ -337,3 +317,10 @@ class Config(Section):
     pipeline: PipelineConfig = Field(default_factory=PipelineConfig)
     view_store: ViewStoreConfig = Field(default_factory=ViewStoreConfig)
     spark: SparkConfig = Field(default_factory=SparkConfig)
+    live: LiveConfig = Field(default_factory=LiveConfig)
+    triggers: Annotated[MappingOf[TriggerConfig], Names(TRIGGER_NAME_PATTERN)] = Field(
+        default_factory=dict,
+        description="The triggers by name: which rows are told of, and to whom.",
+    )
+    trigger_store: TriggerStoreConfig = Field(default_factory=TriggerStoreConfig)
+    webhooks: WebhooksConfig = Field(default_factory=WebhooksConfig)

@@ -12,6 +12,8 @@ FIELD_NAME_PATTERN: Final = "^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 VIEW_NAME_PATTERN: Final = "^(?!.*__)[A-Za-z_][A-Za-z0-9_]{0,46}$"
 COLUMN_NAME_PATTERN: Final = "^[A-Za-z_][A-Za-z0-9_]{0,62}$"
 EVENTTIME_TYPE_PATTERN: Final = "^[A-Za-z_][A-Za-z0-9_]{0,63}$"
+# The name stands before a colon in what event ids are made of.
+TRIGGER_NAME_PATTERN: Final = "^[A-Za-z0-9_-]{1,64}$"
 SPARK_OPTION_PATTERN: Final = r"^spark\..+$"
 
 BUILT_IN_EVENTTIME_TYPES: Final = {

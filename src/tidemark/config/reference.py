@@ -13,8 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from tidemark.config.access_model import SCOPES
 from tidemark.config.environment import RESERVED
-from tidemark.config.model import FIELD_TYPES, SCOPES, Config
+from tidemark.config.live_model import INTROSPECTION
+from tidemark.config.model import FIELD_TYPES, Config
 from tidemark.config.names import BUILT_IN_EVENTTIME_TYPES
 from tidemark.config.pipeline_model import AGGREGATES, PERIODS
 from tidemark.config.schema import json_schema
@@ -31,6 +33,7 @@ _NAMED: Final = {
     "meters": "name",
     "views": "name",
     "ordered": "stream",
+    "triggers": "name",
 }
 
 _INTRODUCTION: Final = """\
@@ -63,8 +66,10 @@ _VALUES: Final = """\
 - A key may stand once, tags are refused, and anchors with aliases and `<<` work.
 - **Expressions** are Spark SQL. One that begins with a quote, a bracket or a `*`, or holds `: ` or
   ` #`, stands in quotes.
-- The salt, passwords in addresses, the hashes of keys and the options of Spark appear in no error
-  and no log.
+- **Filters** are those of GraphQL's `where`: `{status: {_eq: open}, quantity: {_gt: 10}}`. Decimals
+  and whole numbers of 64 bits stand in quotes where every digit counts.
+- The salt, passwords in addresses, the hashes of keys, the secrets of tokens and of webhooks, the
+  addresses of webhooks and the options of Spark appear in no error and no log.
 """
 
 _ENVIRONMENT: Final = """\
@@ -79,8 +84,9 @@ underscores. `TIDEMARK_HTTP__PORT=9000` is `http: {port: 9000}`. The environment
 - Text, paths, addresses and durations are taken as they are, without quotes. Everything else is
   YAML: `true`, `8080`, `[a.example.com, b.example.com]`, also JSON. Lists are set as a whole.
 - An empty variable is an empty value: no address, no entries.
-- A stream, a meter or a view must be in the file before the environment can change a setting of
-  it; `TIDEMARK_STREAMS`, `TIDEMARK_METERS` and `TIDEMARK_VIEWS` replace all of them.
+- A stream, a meter, a view or a trigger must be in the file before the environment can change a
+  setting of it; `TIDEMARK_STREAMS`, `TIDEMARK_METERS`, `TIDEMARK_VIEWS` and `TIDEMARK_TRIGGERS`
+  replace all of them.
 - A variable that begins with `TIDEMARK_` and is no setting is an error, so that a misspelling is
   not overlooked. Those that Kubernetes makes for a service called `tidemark` are passed over.
 
@@ -116,8 +122,10 @@ def _page() -> Iterator[str]:
     yield from _list(PERIODS.items())
     yield "## Types of event time\n"
     yield from _list(BUILT_IN_EVENTTIME_TYPES.items())
-    yield "## Scopes of keys\n"
+    yield "## Scopes of keys and tokens\n"
     yield from _list(SCOPES.items())
+    yield "## Who may introspect\n"
+    yield from _list(INTROSPECTION.items())
     yield _VALUES
     yield _ENVIRONMENT
     yield from _list(RESERVED.items())

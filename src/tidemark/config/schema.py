@@ -21,6 +21,7 @@ _TYPES: Final[dict[str, tuple[str, ...]]] = {
     "duration": ("string",),
     "number": ("integer",),
     "flag": ("boolean",),
+    "filter": ("object",),
     "scalar": ("string", "number", "boolean"),
 }
 

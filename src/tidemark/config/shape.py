@@ -18,7 +18,7 @@ from tidemark.config.problems import Location
 from tidemark.config.section import Section
 
 Kind = Literal[
-    "section", "mapping", "list", "text", "number", "flag", "choice", "duration", "scalar"
+    "section", "mapping", "list", "text", "number", "flag", "choice", "duration", "scalar", "filter"
 ]
 
 
@@ -141,6 +141,8 @@ def _nullable(annotation: Any, metadata: tuple[Any, ...]) -> Shape:
 
 
 def _marked(annotation: Any, expected: Expected, metadata: tuple[Any, ...]) -> Shape:
+    if get_origin(annotation) is dict:
+        return Shape("filter", expected.phrase)
     limits = _text_limits(metadata)
     if expected.pattern is not None:
         limits["pattern"] = expected.pattern

@@ -11,6 +11,8 @@ import msgspec
 from tidemark.pipeline.output.batch import Adjustment, ErrorRow, Frontier
 from tidemark.pipeline.output.port import ViewRow, ViewsSink
 from tidemark.pipeline.output.schema import Value, ViewSchema
+from tidemark.views.scanning import Query
+from tidemark.views.tables import Dialect
 
 if TYPE_CHECKING:
     # It reads with what is declared here.
@@ -34,6 +36,26 @@ class RowFilter(msgspec.Struct, frozen=True):
     one_of: Mapping[str, Sequence[Value]] = {}
     at_least: Mapping[str, Value] = {}
     below: Mapping[str, Value] = {}
+
+
+class RowQuery(msgspec.Struct, frozen=True):
+    """Which rows to read, in SQL over the view's own table; see `live.filters.row_query`.
+
+    `order` is made of terms of SQL; rows that are alike in them are in the order of their keys.
+    """
+
+    condition: Query = ("true", ())
+    order: tuple[str, ...] = ()
+    limit: int | None = None
+    offset: int = 0
+
+
+class RowsFound(msgspec.Struct, frozen=True):
+    """The rows that a query wants, all as of `frontier`; `columns` names their values."""
+
+    columns: tuple[str, ...]
+    rows: list[ViewRow]
+    frontier: Frontier | None
 
 
 class RowPage(msgspec.Struct, frozen=True):
@@ -116,12 +138,30 @@ class ErrorPage(msgspec.Struct, frozen=True):
 class ViewsStore(ViewsSink, Protocol):
     """Rows, changes, frontier. Every method may raise `ViewsUnavailable`; retrying is then safe."""
 
+    @property
+    def dialect(self) -> Dialect:
+        """The SQL that `select` and `aggregate` take."""
+
     async def declared(self) -> list[ViewSchema]:
         """Every view there is, by name."""
 
     async def read_rows(
         self, view: str, row_filter: RowFilter, *, after: str | None = None, limit: int
     ) -> RowPage: ...
+
+    async def select(self, view: str, query: RowQuery) -> RowsFound:
+        """The visible columns of the rows that a query wants, as of one moment."""
+
+    async def aggregate(
+        self, view: str, condition: Query, terms: Sequence[tuple[str, str]]
+    ) -> tuple[list[Value | float], Frontier | None]:
+        """An answer for each term over the rows of a condition, as of one moment.
+
+        A term is a function and a visible column: `count` and `count_distinct` of what is not null,
+        `sum` and `avg` of numbers, `min` and `max` of all but JSON, and `("count", "*")` of rows.
+        Sums are exact, an average has 38 digits. Of no values all but the counts are None.
+        Raises `UnknownView` for a term that there is not.
+        """
 
     async def rows_as_of(self, view: str, received_at: int) -> dict[str, tuple[Value, ...]]:
         """All rows by key as they were after everything up to this time, visible columns only.

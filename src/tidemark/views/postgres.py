@@ -24,6 +24,7 @@ from tidemark.pipeline.output.schema import ROW_KEY, ViewSchema, quoted
 from tidemark.views.declaring import declare, view_row
 from tidemark.views.history import ViewsHistory
 from tidemark.views.migrating import migrate_postgres
+from tidemark.views.querying import ViewsQueries
 from tidemark.views.reading import (
     ADJUSTMENT_COLUMNS,
     ERROR_COLUMNS,
@@ -38,6 +39,7 @@ from tidemark.views.snapshot import ROWS_AT_ONCE, Pages
 from tidemark.views.sortable import checked_decimal
 from tidemark.views.tables import (
     CHANGE_COLUMNS,
+    Dialect,
     change_tuples,
     create_table,
     row_columns,
@@ -76,7 +78,7 @@ _END_HUNG_SESSIONS = (
 )
 
 
-class PostgresViews(ViewsHistory):
+class PostgresViews(ViewsHistory, ViewsQueries):
     """A `ViewsStore`. Make one with `open`."""
 
     _to_store: ClassVar[Mapping[str, Convert]] = {"decimal": checked_decimal, **WHOLE_NUMBERS}
@@ -105,6 +107,10 @@ class PostgresViews(ViewsHistory):
                 await writers.close()
                 raise
         return cls(writers, readers)
+
+    @property
+    def dialect(self) -> Dialect:
+        return "postgres"
 
     async def declare(self, views: Sequence[ViewSchema]) -> None:
         with _translated():
@@ -257,6 +263,9 @@ class PostgresViews(ViewsHistory):
 
     def _in_values(self, values: Sequence[object]) -> list[object]:
         return [list(values)]
+
+    def _exact_sum(self, column: str) -> str:
+        return f"CAST(sum({column}) AS numeric)"
 
 
 async def migrate(url: str, *, schema: str = SCHEMA, dry_run: bool = False) -> list[Migration]:

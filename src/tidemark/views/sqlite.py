@@ -27,6 +27,7 @@ from tidemark.pipeline.output.schema import ROW_KEY, ViewSchema
 from tidemark.views.declaring import declare, view_row
 from tidemark.views.history import ViewsHistory
 from tidemark.views.migrating import migrate_sqlite
+from tidemark.views.querying import ViewsQueries
 from tidemark.views.reading import (
     ADJUSTMENT_COLUMNS,
     ERROR_COLUMNS,
@@ -39,8 +40,10 @@ from tidemark.views.reading import (
 from tidemark.views.scanning import Query, Row
 from tidemark.views.snapshot import ROWS_AT_ONCE, Pages
 from tidemark.views.sortable import from_sortable, to_sortable
+from tidemark.views.sqlite_functions import EXACT_SUM, register
 from tidemark.views.tables import (
     CHANGE_COLUMNS,
+    Dialect,
     change_tuples,
     create_table,
     row_columns,
@@ -58,7 +61,7 @@ WAL_CHECKPOINT_PAGES = 65_536
 T = TypeVar("T")
 
 
-class SqliteViews(ViewsHistory):
+class SqliteViews(ViewsHistory, ViewsQueries):
     """A `ViewsStore`. Make one with `open`."""
 
     _to_store: ClassVar[Mapping[str, Convert]] = {"decimal": to_sortable, **WHOLE_NUMBERS}
@@ -80,6 +83,10 @@ class SqliteViews(ViewsHistory):
         """Open or make the file and bring the schema up to date."""
         await asyncio.to_thread(migrate, path)
         return cls(path)
+
+    @property
+    def dialect(self) -> Dialect:
+        return "sqlite"
 
     async def declare(self, views: Sequence[ViewSchema]) -> None:
         await self._run(self._writer, lambda connection: _declare(connection, views))
@@ -219,6 +226,7 @@ class SqliteViews(ViewsHistory):
             if connection is None:
                 connection = connect(self._path)
                 connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_CHECKPOINT_PAGES}")
+                register(connection)
                 self._local.connection = connection
                 self._connections.append(connection)
             return work(connection)
@@ -228,6 +236,9 @@ class SqliteViews(ViewsHistory):
 
     def _in_values(self, values: Sequence[object]) -> list[object]:
         return list(values)
+
+    def _exact_sum(self, column: str) -> str:
+        return f"{EXACT_SUM}({column})"
 
 
 def migrate(path: Path, *, dry_run: bool = False) -> list[Migration]:

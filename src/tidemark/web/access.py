@@ -13,7 +13,8 @@ import re
 
 import msgspec
 
-from tidemark.config.model import ALL_TENANTS, SCOPES, Config, Scope
+from tidemark.config.access_model import ALL_TENANTS, SCOPES, Scope
+from tidemark.config.model import Config
 from tidemark.config.values import is_loopback
 from tidemark.errors import AccessDenied, EventRejected
 

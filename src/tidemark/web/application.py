@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from tidemark.config.model import Scope as AccessScope
+from tidemark.config.access_model import Scope as AccessScope
 from tidemark.errors import (
     ClockLeap,
     LedgerError,
@@ -54,7 +54,10 @@ class Route(msgspec.Struct, frozen=True):
 
 
 class SocketRoute(msgspec.Struct, frozen=True):
-    """Where a websocket may be opened."""
+    """Where a websocket may be opened.
+
+    `scopes` are those of which the caller needs one; empty means that the handler finds out itself.
+    """
 
     path: str
     handler: SocketHandler
@@ -176,8 +179,9 @@ class Application:
                     code="not_found",
                     hint="GET /docs shows what there is.",
                 )
-            socket.caller = self._access.identify(socket.headers)
-            socket.caller.require(*route.scopes)
+            if route.scopes:
+                socket.caller = self._access.identify(socket.headers)
+                socket.caller.require(*route.scopes)
             await route.handler(socket)
         except Disconnected:
             return

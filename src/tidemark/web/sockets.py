@@ -31,11 +31,11 @@ class WebSocket:
         self._send = send
         self.accepted = False
 
-    async def accept(self) -> None:
+    async def accept(self, subprotocol: str | None = None) -> None:
         message = await self._receive()
         if message["type"] != "websocket.connect":
             raise Disconnected
-        await self._send({"type": "websocket.accept"})
+        await self._send({"type": "websocket.accept", "subprotocol": subprotocol})
         self.accepted = True
 
     async def receive(self) -> str | bytes:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from tidemark.config.model import Config, Scope
+from tidemark.config.access_model import Scope
+from tidemark.config.model import Config
 from tidemark.ops.admin import DEFAULT_PAGE, LARGEST_PAGE
 from tidemark.ops.openapi.answers import refusals
 from tidemark.ops.openapi.events import EXAMPLE_KEY, EXAMPLE_TENANT, reference

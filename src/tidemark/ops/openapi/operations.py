@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidemark.config.model import SCOPES
+from tidemark.config.access_model import SCOPES
 from tidemark.ingress.media import BodyForm
 from tidemark.ops.openapi.answers import EXAMPLE_RESULTS
 from tidemark.ops.openapi.describing import (

@@ -1,0 +1,1 @@
+"""How fast Live is, and what it costs to watch."""

@@ -1,0 +1,276 @@
+"""GraphQL for one deployment, whatever the transport: documents in, results out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+from graphql import ExecutionResult, FieldNode, GraphQLError, GraphQLSchema, execute
+from graphql.execution.values import VariableValues, get_argument_values, get_variable_values
+
+from tidemark.clock import Clock
+from tidemark.errors import AccessDenied, TidemarkError
+from tidemark.live.access.sessions import Session
+from tidemark.live.filters import Filter, FilterLimits
+from tidemark.live.graphql.arguments import resume_after
+from tidemark.live.graphql.described import DescribedView
+from tidemark.live.graphql.documents import MAX_REPORTED_ERRORS, Documents, Operation
+from tidemark.live.graphql.limits import DocumentLimits, QueryLimits
+from tidemark.live.graphql.problems import (
+    INVALID,
+    VARIABLES,
+    DocumentRefused,
+    formatted,
+    refusal,
+)
+from tidemark.live.graphql.queries import Answering, RowsExecutor, Sources
+from tidemark.live.graphql.rate import DocumentRate, RateLimits
+from tidemark.live.graphql.schema import build_schema
+from tidemark.live.graphql.selection import Selected, UpdateSelection
+from tidemark.live.graphql.sessions import Permission, RowRule
+from tidemark.live.graphql.triggers_port import TriggersPort
+from tidemark.pipeline.output.batch import Frontier
+from tidemark.views.port import ViewsStore
+
+# Numbers are read without rounding, for the scalars that keep every digit.
+_decode = msgspec.json.Decoder(float_hook=Decimal).decode
+
+
+class ServiceLimits(msgspec.Struct, frozen=True):
+    """Every limit on what a caller may ask."""
+
+    documents: DocumentLimits = DocumentLimits()
+    queries: QueryLimits = QueryLimits()
+    filters: FilterLimits = FilterLimits()
+    rate: RateLimits = RateLimits()
+
+
+class SubscriptionRequest(msgspec.Struct, frozen=True):
+    """What a subscriber asks for. The caller's row rule is in the filter already.
+
+    `after` is a source timestamp in microseconds to go on from; None begins with a snapshot.
+    """
+
+    view: str
+    filter: Filter
+    projection: UpdateSelection
+    after: int | None
+    progress: bool
+
+
+class Payload(msgspec.Struct, frozen=True):
+    """A request of GraphQL, its members being of the right types."""
+
+    query: str
+    variables: Mapping[str, Any]
+    operation_name: str | None
+
+
+class GraphqlService:
+    """Answers documents and reads subscriptions. Apart from calls to the stores it is pure.
+
+    `may_introspect` and `may_manage_triggers` raise `AccessDenied` for those who may not.
+    """
+
+    def __init__(
+        self,
+        views: Sequence[DescribedView],
+        store: ViewsStore,
+        *,
+        rule: RowRule,
+        clock: Clock,
+        triggers: TriggersPort | None = None,
+        may_introspect: Permission = lambda session: None,
+        may_manage_triggers: Permission = lambda session: None,
+        limits: ServiceLimits | None = None,
+    ) -> None:
+        limits = limits or ServiceLimits()
+        self.schema: GraphQLSchema = build_schema(views, triggers=triggers is not None)
+        self._documents = Documents(self.schema, limits.documents)
+        self._rate = DocumentRate(limits.rate, clock)
+        self._may_introspect = may_introspect
+        self._attempts = limits.queries.attempts
+        self._sources = Sources(
+            schemas={view.schema.name: view.schema for view in views},
+            store=store,
+            rule=rule,
+            triggers=triggers,
+            manage_triggers=may_manage_triggers,
+            query_limits=limits.queries,
+            filter_limits=limits.filters,
+        )
+
+    def operation(self, session: Session, payload: Payload) -> Operation:
+        """The operation of a request, which counts against the caller's rate.
+
+        Raises `DocumentRefused`.
+        """
+        self._rate.take(session.name)
+        try:
+            session.require("read")
+            operation = self._documents.operation(payload.query, payload.operation_name)
+            if operation.introspects:
+                self._may_introspect(session)
+        except AccessDenied as error:
+            raise DocumentRefused.because(error) from None
+        return operation
+
+    async def execute(self, session: Session, body: bytes | Mapping[str, Any]) -> dict[str, Any]:
+        """The response to a query or a mutation, to be encoded with msgspec.
+
+        It never raises for what the document is; one that is refused has no `data`.
+        """
+        try:
+            payload = read_payload(body)
+            operation = self.operation(session, payload)
+            return await self.run(session, operation, payload.variables)
+        except DocumentRefused as refused:
+            return {"errors": refused.errors}
+
+    async def run(
+        self, session: Session, operation: Operation, variables: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The response of an operation that was let through. Raises `DocumentRefused`."""
+        if operation.kind == "subscription":
+            raise refusal(
+                "a subscription has no single answer",
+                code="subscription_over_http",
+                hint="Open a websocket at this address, with the protocol graphql-transport-ws.",
+            )
+        # An effect must not be had twice, and queries about triggers are of no moment.
+        attempts = self._attempts if operation.kind == "query" else 1
+        for _ in range(attempts):
+            answering = Answering(self._sources, session)
+            result = await self._executed(operation, variables, answering)
+            if len(answering.frontiers) < 2:
+                return _response(result, answering.frontiers)
+        raise refusal(
+            "the views moved on between the fields of this document, again and again",
+            code="views_moving",
+            hint="Try again, or ask for fewer views at once.",
+            status=503,
+        )
+
+    def subscribe(
+        self, session: Session, payload: bytes | Mapping[str, Any]
+    ) -> SubscriptionRequest:
+        """What a subscription asks for. Raises `DocumentRefused`, whose `errors` are the answer."""
+        request = read_payload(payload)
+        operation = self.operation(session, request)
+        if operation.kind != "subscription":
+            raise refusal(
+                f"this is a {operation.kind}, not a subscription",
+                code="not_a_subscription",
+                hint="Execute it instead.",
+            )
+        return self.subscription(session, operation, request.variables)
+
+    def subscription(
+        self, session: Session, operation: Operation, variables: Mapping[str, Any]
+    ) -> SubscriptionRequest:
+        """The same for an operation that was let through."""
+        values = self._variables(operation, variables)
+        selected = Selected(operation.fragments, values)
+        roots = selected.root(operation.node.selection_set)
+        if len(roots) != 1:
+            raise refusal(
+                f"a subscription of {len(roots)} fields",
+                code=INVALID,
+                hint="Subscribe to one view; a connection can hold many subscriptions.",
+            )
+        [(response_key, nodes)] = roots.items()
+        view = nodes[0].name.value
+        arguments = self._arguments(nodes[0], values)
+        try:
+            return SubscriptionRequest(
+                view,
+                self._sources.filter(session, view, arguments.get("where")),
+                UpdateSelection(self._sources.schemas[view], response_key, nodes, selected),
+                resume_after(arguments.get("after")),
+                bool(arguments.get("progress")),
+            )
+        except TidemarkError as error:
+            raise DocumentRefused.because(error) from None
+
+    async def _executed(
+        self, operation: Operation, variables: Mapping[str, Any], answering: Answering
+    ) -> ExecutionResult:
+        result = execute(
+            self.schema,
+            operation.document,
+            context_value=answering,
+            variable_values=dict(variables),
+            operation_name=operation.name,
+            max_coercion_errors=MAX_REPORTED_ERRORS,
+            executor_class=RowsExecutor,
+        )
+        if isinstance(result, ExecutionResult):
+            return result
+        return await result
+
+    def _variables(self, operation: Operation, variables: Mapping[str, Any]) -> VariableValues:
+        found = get_variable_values(
+            self.schema,
+            operation.node.variable_definitions or (),
+            dict(variables),
+            max_errors=MAX_REPORTED_ERRORS,
+        )
+        if isinstance(found, list):
+            raise DocumentRefused.by_graphql(found, VARIABLES)
+        return found
+
+    def _arguments(self, node: FieldNode, values: VariableValues) -> dict[str, Any]:
+        assert self.schema.subscription_type is not None
+        field = self.schema.subscription_type.fields[node.name.value]
+        try:
+            return get_argument_values(field, node, values)
+        except GraphQLError as error:
+            raise DocumentRefused.by_graphql([error], VARIABLES) from None
+
+
+def read_payload(body: bytes | Mapping[str, Any]) -> Payload:
+    """A request as clients send it. Raises `DocumentRefused`."""
+    if isinstance(body, bytes):
+        try:
+            body = _decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise _unreadable(f"the request is no JSON: {error}") from None
+    if not isinstance(body, Mapping):
+        raise _unreadable("the request is no JSON object")
+    query = body.get("query")
+    variables = body.get("variables")
+    name = body.get("operationName")
+    if not isinstance(query, str):
+        raise _unreadable("`query` must be a string")
+    if not isinstance(variables, Mapping | None):
+        raise _unreadable("`variables` must be an object")
+    if not isinstance(name, str | None):
+        raise _unreadable("`operationName` must be a string")
+    return Payload(query, variables or {}, name or None)
+
+
+def _unreadable(message: str) -> DocumentRefused:
+    return refusal(
+        message,
+        code="invalid_request",
+        hint="Send {query, variables, operationName} as a JSON object.",
+    )
+
+
+def _response(result: ExecutionResult, frontiers: set[Frontier | None]) -> dict[str, Any]:
+    response: dict[str, Any] = {}
+    refused = result.data is None and not any(error.path for error in result.errors or ())
+    if result.errors:
+        code = VARIABLES if refused else INVALID
+        response["errors"] = [formatted(error, code) for error in result.errors]
+    if not refused:
+        response["data"] = result.data
+    if frontiers:
+        [frontier] = frontiers
+        response["extensions"] = {
+            "frontier": None if frontier is None else str(frontier.ingress_sequence),
+            "ts_timestamp": None if frontier is None else str(frontier.received_at),
+        }
+    return response

@@ -1,0 +1,326 @@
+"""Follows the log of changes for all subscribers of this process.
+
+One source for each view that somebody watches. A subscriber is brought to where the source stands,
+from a snapshot or from the log, and joins it there: from then on every commit reaches it whole.
+No row is kept in memory for that; a snapshot is a query as of one moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Final, Protocol
+
+import msgspec
+
+from tidemark.errors import TidemarkError
+from tidemark.live.engine.changes import ChangedRow
+from tidemark.live.engine.source import Counters, Source, Subscriber
+from tidemark.live.engine.transitions import Item, Projection, Selected
+from tidemark.live.errors import CannotResume, SnapshotTooLarge, TooManySubscriptions, ViewNotReady
+from tidemark.live.filters import Filter, row_query
+from tidemark.pipeline.output.encoding import encode_rows
+from tidemark.pipeline.output.errors import (
+    BeyondFrontier,
+    ChangesForgotten,
+    UnknownView,
+    ViewsUnavailable,
+)
+from tidemark.pipeline.output.schema import ROW_RECEIVED_AT, ViewSchema
+from tidemark.views.port import ChangePage, RowsFound, ViewsStore
+
+log = logging.getLogger(__name__)
+
+CHANGES_AT_ONCE: Final = 5_000
+ROWS_AT_ONCE: Final = 500
+# So many snapshots are in memory at once, each until its client has taken it.
+SNAPSHOTS_AT_ONCE: Final = 4
+AWAY_PAUSE_S: Final = 0.5
+
+
+class HubLimits(msgspec.Struct, frozen=True):
+    max_subscriptions: int = 10_000
+    max_snapshot_rows: int = 200_000
+
+
+class Watcher(Subscriber, Protocol):
+    """A subscriber as the hub knows it. It takes nothing that is not later than `since`."""
+
+    since: int
+    projection: Projection
+
+    def send(self, items: Sequence[Item]) -> None:
+        """Send rows of a snapshot."""
+
+    def reached(self, received_at: int) -> None:
+        """Everything up to this time was taken."""
+
+    async def room(self) -> None:
+        """Waits until its client has taken what was sent."""
+
+    def end(self, error: TidemarkError) -> None:
+        """The hub cannot go on for it."""
+
+
+class _Followed:
+    """A view that is watched: its source, and up to when it has published."""
+
+    def __init__(self, schema: ViewSchema, position: int) -> None:
+        self.schema = schema
+        self.source = Source(schema)
+        self.position = position
+        # All that keep the source, and those of them that have come to where it is.
+        self.watchers: set[Watcher] = set()
+        self.joined: set[Watcher] = set()
+
+
+class Hub:
+    """All subscriptions of a process. `run` must be running for them to hear of anything."""
+
+    def __init__(
+        self,
+        schemas: Mapping[str, ViewSchema],
+        open_store: Callable[[], Awaitable[ViewsStore]],
+        *,
+        poll_s: float,
+        heartbeat_s: float,
+        limits: HubLimits | None = None,
+    ) -> None:
+        self._schemas = schemas
+        self._open_store = open_store
+        self._poll_s = poll_s
+        self._heartbeat_s = heartbeat_s
+        self._limits = limits or HubLimits()
+        self._followed: dict[str, _Followed] = {}
+        self._attached = 0
+        self._snapshots = asyncio.Semaphore(SNAPSHOTS_AT_ONCE)
+        self._someone = asyncio.Event()
+
+    @property
+    def subscriptions(self) -> int:
+        return self._attached
+
+    def counters(self) -> Iterator[tuple[str, Counters]]:
+        """What each view that is watched has had to do."""
+        for view, followed in self._followed.items():
+            yield view, followed.source.counters
+
+    @contextlib.asynccontextmanager
+    async def attached(
+        self, view: str, wanted: Filter, watcher: Watcher, after: int | None
+    ) -> AsyncIterator[None]:
+        """Brings a watcher to the present and keeps it there while the block lasts.
+
+        Without `after` it gets the rows there are, with it all that changed since.
+        Raises `TooManySubscriptions`, `CannotResume`, `SnapshotTooLarge`, `ViewNotReady` or
+        `ViewsUnavailable`.
+        """
+        if self._attached >= self._limits.max_subscriptions:
+            raise TooManySubscriptions(
+                f"there are {self._attached} subscriptions in this process already",
+                hint="Try again later, or raise live.max_subscriptions.",
+            )
+        self._attached += 1
+        followed: _Followed | None = None
+        try:
+            store = await self._open_store()
+            with _as_refusals(view):
+                if after is None:
+                    reached = await self._send_snapshot(store, view, wanted, watcher)
+                else:
+                    reached = await _checked_resumption(store, after)
+                followed = self._follow(view, reached)
+                followed.watchers.add(watcher)
+                await self._catch_up(store, followed, wanted, watcher, reached)
+            # Nothing was awaited since the watcher was found to be where the source is.
+            membership = followed.source.join(wanted, watcher.projection, watcher)
+            followed.joined.add(watcher)
+            try:
+                watcher.reached(max(watcher.since, followed.position))
+                yield
+            finally:
+                followed.joined.discard(watcher)
+                membership.leave()
+        finally:
+            self._attached -= 1
+            if followed is not None:
+                self._release(followed, watcher)
+
+    async def run(self) -> None:
+        """Publishes what is committed, for as long as somebody watches."""
+        loop = asyncio.get_running_loop()
+        next_beat = loop.time() + self._heartbeat_s
+        while True:
+            await self._someone.wait()
+            try:
+                moved = await self.look()
+            except ViewsUnavailable as error:
+                log.warning("subscriptions wait: %s", error.message)
+                await asyncio.sleep(AWAY_PAUSE_S)
+                continue
+            if loop.time() >= next_beat:
+                next_beat = loop.time() + self._heartbeat_s
+                self.beat()
+            await asyncio.sleep(0 if moved else self._poll_s)
+
+    async def look(self) -> bool:
+        """Publishes what was committed since the last look; whether there may be more."""
+        store = await self._open_store()
+        frontier = await store.frontier()
+        head = 0 if frontier is None else frontier.received_at
+        moved = False
+        for followed in list(self._followed.values()):
+            if followed.position > head:
+                self._end_all(followed, _rebuilt(followed.schema.name))
+            elif followed.position < head:
+                moved |= await self._publish_up_to(store, followed, head)
+        return moved
+
+    async def _publish_up_to(self, store: ViewsStore, followed: _Followed, head: int) -> bool:
+        """One page, so that no view keeps the others waiting; whether there is more."""
+        view = followed.schema.name
+        try:
+            page = await store.read_changes(view, followed.position, head, limit=CHANGES_AT_ONCE)
+        except (ChangesForgotten, BeyondFrontier, UnknownView):
+            self._end_all(followed, _rebuilt(view))
+            return False
+        for received_at, changes in _commits(page):
+            followed.source.publish(received_at, changes)
+        followed.position = page.scanned_to
+        return not page.complete
+
+    def beat(self) -> None:
+        """Tells those who want to know up to when they have everything."""
+        for followed in self._followed.values():
+            for watcher in list(followed.joined):
+                watcher.reached(max(watcher.since, followed.position))
+
+    async def _send_snapshot(
+        self, store: ViewsStore, view: str, wanted: Filter, watcher: Watcher
+    ) -> int:
+        """Sends the rows there are, oldest change first; the time as of which they are."""
+        schema = self._schemas[view]
+        most = self._limits.max_snapshot_rows
+        query = row_query(schema, wanted, store.dialect, order=(ROW_RECEIVED_AT,), limit=most + 1)
+        async with self._snapshots:
+            found = await store.select(view, query)
+            if len(found.rows) > most:
+                raise SnapshotTooLarge(
+                    f"more than {most} rows of {view} pass this filter",
+                    hint="Narrow `where`, or raise live.max_snapshot_rows.",
+                    field="where",
+                )
+            feed = _Snapshot(schema, watcher)
+            for place in range(0, len(found.rows), ROWS_AT_ONCE):
+                feed.send(found, place, place + ROWS_AT_ONCE)
+                await watcher.room()
+        return 0 if found.frontier is None else found.frontier.received_at
+
+    async def _catch_up(
+        self,
+        store: ViewsStore,
+        followed: _Followed,
+        wanted: Filter,
+        watcher: Watcher,
+        reached: int,
+    ) -> None:
+        """Replays the log for one watcher until it is where the source is, or beyond."""
+        view = followed.schema.name
+        watcher.since = reached
+        alone = Source(followed.schema)
+        alone.join(wanted, watcher.projection, watcher)
+        while watcher.since < followed.position:
+            page = await store.read_changes(
+                view, watcher.since, followed.position, limit=CHANGES_AT_ONCE
+            )
+            for received_at, changes in _commits(page):
+                alone.publish(received_at, changes)
+            watcher.since = max(watcher.since, page.scanned_to)
+            await watcher.room()
+
+    def _follow(self, view: str, position: int) -> _Followed:
+        followed = self._followed.get(view)
+        if followed is None:
+            followed = self._followed[view] = _Followed(self._schemas[view], position)
+            self._someone.set()
+        return followed
+
+    def _release(self, followed: _Followed, watcher: Watcher) -> None:
+        followed.watchers.discard(watcher)
+        name = followed.schema.name
+        if not followed.watchers and self._followed.get(name) is followed:
+            del self._followed[name]
+            if not self._followed:
+                self._someone.clear()
+
+    def _end_all(self, followed: _Followed, error: TidemarkError) -> None:
+        self._followed.pop(followed.schema.name, None)
+        for watcher in list(followed.watchers):
+            watcher.end(error)
+
+
+class _Snapshot:
+    """Rows of a query as the INSERTs of one feed."""
+
+    def __init__(self, schema: ViewSchema, watcher: Watcher) -> None:
+        self._schema = schema
+        self._watcher = watcher
+        self._selected = Selected(watcher.projection, schema.key)
+
+    def send(self, found: RowsFound, begin: int, end: int) -> None:
+        rows = found.rows[begin:end]
+        columns = {
+            name: [row.values[place] for row in rows] for place, name in enumerate(found.columns)
+        }
+        texts = encode_rows(self._schema, columns)
+        self._watcher.send(
+            [
+                self._selected.entered(ChangedRow(row.received_at, row.row_key, None, text, ()))
+                for row, text in zip(rows, texts, strict=True)
+            ]
+        )
+
+
+def _commits(page: ChangePage) -> Iterator[tuple[int, list[ChangedRow]]]:
+    for received_at, changes in groupby(page.changes, key=attrgetter("received_at")):
+        yield received_at, [ChangedRow.of(change) for change in changes]
+
+
+async def _checked_resumption(store: ViewsStore, after: int) -> int:
+    frontier = await store.frontier()
+    head = 0 if frontier is None else frontier.received_at
+    if after > head:
+        raise CannotResume(
+            f"{after} is later than the last commit of the views, {head}",
+            hint="The views were built anew or restored. Subscribe without `after`.",
+            field="after",
+        )
+    return after
+
+
+@contextlib.contextmanager
+def _as_refusals(view: str) -> Iterator[None]:
+    try:
+        yield
+    except ChangesForgotten as error:
+        raise CannotResume(
+            f"the log of {view} does not reach back that far: {error.message}",
+            hint="Subscribe without `after` and begin with the rows there are.",
+            field="after",
+        ) from error
+    except UnknownView as error:
+        raise ViewNotReady(
+            f"the pipeline has not built {view} yet",
+            hint="Try again in a while; `tidemark status` and /readyz say how far it is.",
+        ) from error
+
+
+def _rebuilt(view: str) -> CannotResume:
+    return CannotResume(
+        f"the log of {view} does not go on from where this subscription is",
+        hint="The views were built anew. Subscribe again without `after`.",
+    )

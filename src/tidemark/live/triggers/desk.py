@@ -1,0 +1,190 @@
+"""Triggers as callers of GraphQL manage them: each caller its own, an operator all of them.
+
+A trigger keeps the session of whoever made it, and sees no more rows than that session does. So a
+caller who is held to some rows may manage only triggers that are held to the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from tidemark.clock import Clock
+from tidemark.errors import NotFound
+from tidemark.live.access import RowRules, Session, session_from_json, session_to_json
+from tidemark.live.errors import InvalidTrigger, UnknownTrigger
+from tidemark.live.filters import Filter, parse_filter
+from tidemark.live.graphql import triggers_port as shown
+from tidemark.live.triggers.conditions import RuleOf
+from tidemark.live.triggers.definition import NewTrigger, Trigger, read_where, where_text
+from tidemark.live.triggers.port import DeliveryRecord, Status, TriggerStore
+from tidemark.live.triggers.registration import TriggerRegistry
+from tidemark.pipeline.output.schema import ViewSchema
+
+OF_CONFIGURATION: Final = "Change it in the configuration, under `triggers`."
+
+
+def rule_of(rules: RowRules, schemas: Mapping[str, ViewSchema]) -> RuleOf:
+    """Which rows a trigger sees: those of its creator, all if the configuration declares it."""
+
+    def rule(trigger: Trigger | NewTrigger) -> Filter:
+        if trigger.creator is None:
+            return parse_filter(schemas[trigger.view], {})
+        return rules.rule(trigger.view, session_from_json(trigger.creator))
+
+    return rule
+
+
+class TriggerDesk:
+    """The `TriggersPort` of a deployment."""
+
+    def __init__(self, registry: TriggerRegistry, store: TriggerStore, clock: Clock) -> None:
+        self._registry = registry
+        self._store = store
+        self._clock = clock
+
+    async def create(self, session: Session, view: str, trigger: shown.NewTrigger) -> shown.Trigger:
+        unmatch = None if trigger.unmatch is None else where_text(trigger.unmatch)
+        made = await self._registry.create(
+            NewTrigger(
+                trigger.name,
+                view,
+                trigger.webhook,
+                where_text(trigger.match),
+                unmatch,
+                session_to_json(session),
+            )
+        )
+        return _shown(made)
+
+    async def delete(self, session: Session, view: str, name: str) -> shown.Trigger:
+        await self._own(session, view, name)
+        return _shown(await self._store.remove(name))
+
+    async def enable(self, session: Session, view: str, name: str) -> shown.Trigger:
+        await self._own(session, view, name)
+        return _shown(await self._store.set_enabled(name, True))
+
+    async def disable(self, session: Session, view: str, name: str) -> shown.Trigger:
+        await self._own(session, view, name)
+        return _shown(await self._store.set_enabled(name, False))
+
+    async def of_view(self, session: Session, view: str) -> list[shown.Trigger]:
+        found = await self._store.listed(view=view)
+        return [_shown(trigger) for trigger in found if _may_see(session, trigger)]
+
+    async def find(self, session: Session, view: str, name: str) -> shown.Trigger | None:
+        try:
+            return _shown(await self._visible(session, view, name))
+        except NotFound:
+            return None
+
+    async def deliveries(
+        self,
+        session: Session,
+        view: str,
+        name: str,
+        *,
+        status: shown.DeliveryStatus | None,
+        limit: int,
+        after: str | None,
+    ) -> shown.DeliveryPage:
+        await self._visible(session, view, name)
+        page = await self._store.deliveries(name, status=status, after=_cursor(after), limit=limit)
+        return shown.DeliveryPage(
+            [_delivery(record) for record in page.deliveries],
+            None if page.next_cursor is None else str(page.next_cursor),
+        )
+
+    async def redeliver(self, session: Session, view: str, name: str, event_id: str | None) -> int:
+        await self._visible(session, view, name)
+        return await self._store.redeliver(name, event_id, self._clock.wall_us())
+
+    async def _visible(self, session: Session, view: str, name: str) -> Trigger:
+        try:
+            trigger = await self._store.get(name)
+        except UnknownTrigger:
+            trigger = None
+        # One that is not theirs to see is as if it were not there.
+        if trigger is None or trigger.view != view or not _may_see(session, trigger):
+            raise NotFound(
+                f"the view {view} has no trigger of this name",
+                field="name",
+                hint=f"`{view}_triggers` lists those there are.",
+            )
+        return trigger
+
+    async def _own(self, session: Session, view: str, name: str) -> Trigger:
+        """One that is to be changed."""
+        trigger = await self._visible(session, view, name)
+        if trigger.origin == "config":
+            raise InvalidTrigger(
+                f"the trigger {name} is declared in the configuration",
+                hint=OF_CONFIGURATION,
+                field="name",
+            )
+        return trigger
+
+
+def _may_see(session: Session, trigger: Trigger) -> bool:
+    if not session.by_token and session.tenants is None:
+        return True
+    if trigger.creator is None:
+        return False
+    creator = session_from_json(trigger.creator)
+    return (creator.name, creator.by_token, creator.tenants) == (
+        session.name,
+        session.by_token,
+        session.tenants,
+    )
+
+
+def _cursor(after: str | None) -> int | None:
+    if after is None:
+        return None
+    if not after.isascii() or not after.isdecimal() or len(after) > 18:
+        raise InvalidTrigger(
+            "`after` is no cursor of this list",
+            hint="Pass the `next_cursor` of the page before.",
+            field="after",
+        )
+    return int(after)
+
+
+def _shown(trigger: Trigger) -> shown.Trigger:
+    return shown.Trigger(
+        name=trigger.name,
+        view=trigger.view,
+        webhook=trigger.webhook,
+        match=read_where(trigger.match),
+        unmatch=None if trigger.unmatch is None else read_where(trigger.unmatch),
+        since=trigger.since,
+        until=trigger.until,
+        enabled=trigger.enabled,
+        disabled_reason=trigger.disabled_reason,
+    )
+
+
+def _delivery(record: DeliveryRecord) -> shown.Delivery:
+    return shown.Delivery(
+        event_id=record.event_id,
+        trigger_name=record.trigger,
+        event_type=record.event_type,
+        row_key=record.row_key,
+        source_timestamp=record.received_at,
+        status=_status(record.status),
+        attempts=record.attempts,
+        created_at=record.created_at,
+        next_attempt_at=record.next_attempt_at,
+        delivered_at=record.settled_at if record.status == "delivered" else None,
+        response_status=record.last_status,
+        last_error=record.last_error,
+        payload=msgspec.Raw(record.payload),
+    )
+
+
+def _status(status: Status) -> shown.DeliveryStatus:
+    # Behind an earlier event of its row or not: to the reader it waits to be sent.
+    return "pending" if status == "waiting" else status

@@ -1,0 +1,199 @@
+"""What is asked about triggers themselves: making, ending, standing still, moving on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from tidemark.crash import crash_point
+from tidemark.live.errors import TriggerExists, UnknownTrigger
+from tidemark.live.triggers.definition import NewTrigger, Trigger
+from tidemark.live.triggers.outbox_programs import drop_undelivered, enqueue
+from tidemark.live.triggers.port import Advance
+from tidemark.live.triggers.programs import (
+    Program,
+    Row,
+    ask,
+    for_each,
+    in_chunks,
+    one_of,
+)
+
+_COLUMNS = Trigger.__struct_fields__
+_SELECT = f"SELECT {', '.join(_COLUMNS)} FROM triggers"
+_UNFINISHED = "(until IS NULL OR position < until)"
+_ENABLED = _COLUMNS.index("enabled")
+
+
+def listed(view: str | None, ended: bool) -> Program[list[Trigger]]:
+    conditions, values = [], []
+    if view is not None:
+        conditions.append("view = ?")
+        values.append(view)
+    if not ended:
+        conditions.append("until IS NULL")
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    rows = yield ask(f"{_SELECT}{where} ORDER BY name, id", *values)
+    return [_trigger(row) for row in rows]
+
+
+def unfinished() -> Program[list[Trigger]]:
+    """Those that are enabled and have not reached their `until`, the older of a name first."""
+    rows = yield ask(f"{_SELECT} WHERE enabled AND {_UNFINISHED} ORDER BY name, id")
+    return [_trigger(row) for row in rows]
+
+
+def get(name: str) -> Program[Trigger]:
+    rows = yield ask(f"{_SELECT} WHERE name = ? AND until IS NULL", name)
+    if not rows:
+        raise UnknownTrigger(
+            f"there is no trigger {name[:80]!r}", hint="List them to see their names.", field="name"
+        )
+    return _trigger(rows[0])
+
+
+def add(trigger: NewTrigger, since: int, created_at: int) -> Program[Trigger]:
+    name = trigger.name
+    rows = yield ask(
+        "SELECT max(until), count(*) - count(until) FROM triggers WHERE name = ?", name
+    )
+    last_end, current = rows[0]
+    if current:
+        raise TriggerExists(
+            f"there is a trigger {name} already",
+            hint="Names are unique in the deployment; choose another, or remove that one first.",
+            field="name",
+        )
+    # Ids have no other part that tells two lives of a name apart.
+    return (yield from _insert(trigger, max(since, last_end or 0), created_at))
+
+
+def replace(trigger: NewTrigger, since: int, created_at: int) -> Program[Trigger]:
+    old = yield from get(trigger.name)
+    begin = max(since, old.position)
+    if old.enabled:
+        yield ask("UPDATE triggers SET until = ? WHERE id = ?", begin, old.id)
+    else:
+        yield from _end(old.name)
+    return (yield from _insert(trigger, begin, created_at))
+
+
+def remove(name: str) -> Program[Trigger]:
+    removed = yield from get(name)
+    yield from _end(name)
+    yield from drop_undelivered(name)
+    return removed
+
+
+def set_enabled(name: str, enabled: bool, reason: str | None) -> Program[Trigger]:
+    yield from get(name)
+    yield ask(
+        "UPDATE triggers SET enabled = ?, disabled_reason = ? WHERE name = ?",
+        enabled,
+        None if enabled else reason,
+        name,
+    )
+    return (yield from get(name))
+
+
+def disable(name: str, reason: str) -> Program[None]:
+    yield ask(
+        "UPDATE triggers SET enabled = ?, disabled_reason = ? WHERE name = ? AND enabled",
+        False,
+        reason,
+        name,
+    )
+
+
+def set_webhook(name: str, webhook: str) -> Program[Trigger]:
+    yield from get(name)
+    yield ask("UPDATE triggers SET webhook = ? WHERE name = ? AND until IS NULL", webhook, name)
+    return (yield from set_enabled(name, True, None))
+
+
+def held(trigger_id: int, row_keys: Collection[str]) -> Program[set[str]]:
+    found: set[str] = set()
+    for keys in in_chunks(row_keys):
+        rows = yield ask(
+            f"SELECT row_key FROM held_keys WHERE trigger_id = ? AND {one_of('row_key', keys)}",
+            trigger_id,
+            *keys,
+        )
+        found.update(row[0] for row in rows)
+    return found
+
+
+def advance(advances: Sequence[Advance]) -> Program[set[int]]:
+    triggers: dict[int, Trigger] = {}
+    for some in in_chunks(advances):
+        ids = [advance.trigger_id for advance in some]
+        rows = yield ask(f"{_SELECT} WHERE {one_of('id', ids)}", *ids)
+        triggers |= {row[0]: _trigger(row) for row in rows}
+    moving = [a for a in advances if _may_move(triggers.get(a.trigger_id), a)]
+    yield for_each(
+        "UPDATE triggers SET position = ? WHERE id = ?", [(a.end, a.trigger_id) for a in moving]
+    )
+    yield for_each(
+        "DELETE FROM held_keys WHERE trigger_id = ? AND row_key = ?",
+        [(a.trigger_id, key) for a in moving for key in a.released],
+    )
+    yield for_each(
+        "INSERT INTO held_keys (trigger_id, row_key) VALUES (?, ?) ON CONFLICT DO NOTHING",
+        [(a.trigger_id, key) for a in moving for key in a.held],
+    )
+    yield from enqueue([(triggers[a.trigger_id].name, event) for a in moving for event in a.events])
+    yield for_each(
+        "DELETE FROM held_keys WHERE trigger_id = ?",
+        [(a.trigger_id,) for a in moving if triggers[a.trigger_id].until == a.end],
+    )
+    crash_point("trigger.stepped")
+    return {a.trigger_id for a in moving}
+
+
+def oldest_position() -> Program[int | None]:
+    rows = yield ask(f"SELECT min(position) FROM triggers WHERE enabled AND {_UNFINISHED}")
+    position: int | None = rows[0][0]
+    return position
+
+
+def _insert(trigger: NewTrigger, since: int, created_at: int) -> Program[Trigger]:
+    yield ask(
+        "INSERT INTO triggers (name, view, webhook, match, unmatch, creator, origin, since,"
+        " position, enabled, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        trigger.name,
+        trigger.view,
+        trigger.webhook,
+        trigger.match,
+        trigger.unmatch,
+        trigger.creator,
+        trigger.origin,
+        since,
+        since,
+        True,
+        created_at,
+    )
+    return (yield from get(trigger.name))
+
+
+def _may_move(trigger: Trigger | None, advance: Advance) -> bool:
+    return (
+        trigger is not None
+        and trigger.enabled
+        and trigger.position == advance.start <= advance.end
+        and (trigger.until is None or advance.end <= trigger.until)
+    )
+
+
+def _end(name: str) -> Program[None]:
+    """Whatever has this name and is not finished ends where it stands."""
+    yield ask(
+        "DELETE FROM held_keys WHERE trigger_id IN"
+        f" (SELECT id FROM triggers WHERE name = ? AND {_UNFINISHED})",
+        name,
+    )
+    yield ask(f"UPDATE triggers SET until = position WHERE name = ? AND {_UNFINISHED}", name)
+
+
+def _trigger(row: Row) -> Trigger:
+    values = list(row)
+    values[_ENABLED] = bool(values[_ENABLED])
+    return Trigger(*values)

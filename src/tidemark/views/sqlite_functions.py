@@ -1,0 +1,41 @@
+"""What SQLite lacks for queries over views: patterns as on every store, and exact sums."""
+
+from __future__ import annotations
+
+import sqlite3
+from decimal import Context, Decimal
+from typing import Final
+
+from tidemark.views.matching import found_by
+from tidemark.views.sortable import from_sortable
+
+# Takes a pattern of RE2 and a text.
+FOUND_BY: Final = "tidemark_found_by"
+# Of integers, or of decimals as sortable text; the answer is text, because it may be large.
+EXACT_SUM: Final = "tidemark_exact_sum"
+
+# A sum of 38 digits each, over more rows than there can be.
+_EXACT: Final = Context(prec=100)
+
+
+def register(connection: sqlite3.Connection) -> None:
+    """Give a connection the functions above."""
+    connection.create_function(FOUND_BY, 2, _found_by, deterministic=True)
+    connection.create_aggregate(EXACT_SUM, 1, _ExactSum)  # type: ignore[arg-type]
+
+
+def _found_by(pattern: str, text: str | None) -> bool | None:
+    return None if text is None else found_by(pattern)(text)
+
+
+class _ExactSum:
+    def __init__(self) -> None:
+        self._total: Decimal | None = None
+
+    def step(self, value: int | str | None) -> None:
+        if value is not None:
+            number = from_sortable(value) if isinstance(value, str) else Decimal(value)
+            self._total = number if self._total is None else _EXACT.add(self._total, number)
+
+    def finalize(self) -> str | None:
+        return None if self._total is None else str(self._total)

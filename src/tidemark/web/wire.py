@@ -1,0 +1,109 @@
+"""Websockets to which finished frames can be written.
+
+Between a handler and its socket the server library puts a coroutine, a dictionary and a state
+machine for every message. One who sends the same message to a thousand sockets makes its frame once
+and writes it to each; that is what `Wire` is for. The handshake, pings, closing and all that
+comes in stay with the library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
+from websockets.http11 import Request
+
+# Where a handler finds the wire, among the extensions of its scope.
+WIRE: Final = "tidemark.wire"
+
+_TEXT: Final = 0x81
+_SHORT: Final = 125
+_MEDIUM: Final = 0xFFFF
+
+
+class Wire(Protocol):
+    """A websocket's connection, from the sending side. Everything here returns at once."""
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether the peer is behind; what is written now waits in memory."""
+
+    def on_writable(self, call: Callable[[], None]) -> None:
+        """Have this called each time when the peer has caught up."""
+
+    def write(self, frames: bytes) -> None:
+        """Send frames; without effect once the connection is closing."""
+
+    def end(self, code: int, reason: str) -> None:
+        """Say goodbye behind what was written, and wait no longer than a while for the peer."""
+
+
+def text_frame(*parts: bytes) -> bytes:
+    """A whole message of text as a server sends it."""
+    size = sum(map(len, parts))
+    if size <= _SHORT:
+        header = bytes((_TEXT, size))
+    elif size <= _MEDIUM:
+        header = b"\x81\x7e" + size.to_bytes(2, "big")
+    else:
+        header = b"\x81\x7f" + size.to_bytes(8, "big")
+    return b"".join((header, *parts))
+
+
+class WiredProtocol(WebSocketsSansIOProtocol):
+    """One websocket; it is the `Wire` of its handler."""
+
+    _call_when_writable: Callable[[], None] | None = None
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        scope = getattr(self, "scope", None)
+        if scope is not None:
+            scope["extensions"][WIRE] = self
+
+    @property
+    def is_congested(self) -> bool:
+        return not self.writable.is_set()
+
+    def on_writable(self, call: Callable[[], None]) -> None:
+        self._call_when_writable = call
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._call_when_writable is not None:
+            self._call_when_writable()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._call_when_writable = None
+        super().connection_lost(exc)
+
+    def write(self, frames: bytes) -> None:
+        if not (self.close_sent or self.disconnected or self.transport.is_closing()):
+            self.transport.write(frames)
+
+    def end(self, code: int, reason: str) -> None:
+        if self.close_sent or self.disconnected or self.transport.is_closing():
+            return
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
+        try:
+            self.conn.send_close(code, reason)
+        except InvalidState:
+            return
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        self._stop_pausing()
+        # A peer that does not read would keep the connection, and what waits for it, for ever.
+        self.close_timer = self.loop.call_later(self.close_timeout, self.transport.abort)
+
+    def _stop_pausing(self) -> None:
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+
+
+def wire_of(scope: Mapping[str, Any]) -> Wire:
+    """The wire of a websocket that a `WiredProtocol` serves."""
+    wire: Wire = scope["extensions"][WIRE]
+    return wire
