@@ -15,6 +15,7 @@ import pytest
 
 from tests.contract.views_home import ViewsHome
 from tests.integration.graphql_rows import fill, orders, service
+from tests.unit.live.graphql_triggers import Triggers
 from tests.unit.live.graphql_views import COUNTERS, ORDERS
 from tidemark.config.load import load_config
 from tidemark.live.access import Gatekeeper
@@ -162,11 +163,17 @@ async def test_a_query_may_stand_in_the_address(open_client: Client) -> None:
     assert (answer.status, answer.code) == (400, "invalid_request")
 
 
-async def test_a_mutation_is_not_sent_with_get(open_client: Client) -> None:
-    text = "mutation { __typename }"
-    answer = await open_client.get(f"/graphql?{urlencode({'query': text})}")
-    # Without triggers there is nothing to change at all.
-    assert answer.code == "graphql_invalid"
+async def test_a_mutation_is_not_sent_with_get(home: ViewsHome, tmp_path: Path) -> None:
+    triggers = Triggers()
+    calls = await client(home, tmp_path, triggers=triggers)
+    text = 'mutation { delete_orders_trigger(name: "big") { name } }'
+    for accept in (GRAPHQL, "application/json"):
+        answer = await calls.get(f"/graphql?{urlencode({'query': text})}", accept=accept)
+        assert (answer.status, answer.code) == (405, "mutation_over_get")
+        assert answer.headers["allow"] == "POST"
+    assert triggers.asked == []
+    answer = await calls.post({"query": text})
+    assert answer.json == {"data": {"delete_orders_trigger": {"name": "big"}}}
 
 
 async def test_a_get_without_a_query_is_refused_unless_a_person_comes(open_client: Client) -> None:

@@ -26,7 +26,7 @@ def test_a_server_that_can_take_events_is_ready(api: Api) -> None:
     answer = api.get("/readyz")
     assert (answer.status, answer.json["status"]) == (200, "ready")
     parts = answer.json["parts"]
-    assert set(parts) == {"ledger", "clock", "sequence", "pipeline"}
+    assert set(parts) == {"ledger", "clock", "sequence", "pipeline", "live"}
     assert parts["ledger"] == {
         "state": "ready",
         "lastSequence": result["ingressSequence"],

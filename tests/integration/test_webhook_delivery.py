@@ -7,7 +7,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 from hypothesis import given, settings
@@ -239,7 +239,7 @@ async def test_one_bad_receiver_slows_no_other(badness: str) -> None:
                 outbox.enqueue(bad.url, trigger="bad")
             for _ in range(300):
                 outbox.enqueue(good.url, trigger="good")
-            limits = DeliveryLimits(drain_s=0.2)
+            limits = DeliveryLimits(in_flight=50, in_flight_per_host=10, drain_s=0.2)
             async with delivering(outbox, timeout_s=10, limits=limits) as work:
                 started = time.monotonic()
                 await work.until(lambda: len(good.received) == 300)
@@ -250,6 +250,24 @@ async def test_one_bad_receiver_slows_no_other(badness: str) -> None:
         finally:
             await bad.down()
     assert [e.status for e in outbox.entries.values() if e.trigger == "good"] == ["delivered"] * 300
+
+
+async def test_a_dozen_silent_receivers_slow_no_other() -> None:
+    outbox = MemoryOutbox()
+    limits = DeliveryLimits(in_flight=50, in_flight_per_host=10, held=600, drain_s=0.2)
+    async with AsyncExitStack() as stack:
+        bad = [await stack.enter_async_context(WebhookReceiver(silent())) for _ in range(12)]
+        good = await stack.enter_async_context(WebhookReceiver())
+        for _ in range(60):
+            for receiver in bad:
+                outbox.enqueue(receiver.url)
+        for _ in range(200):
+            outbox.enqueue(good.url)
+        async with delivering(outbox, timeout_s=10, limits=limits) as work:
+            started = time.monotonic()
+            await work.until(lambda: len(good.received) == 200)
+            assert time.monotonic() - started < 5
+            assert work.counters.held <= limits.held
 
 
 async def test_a_silent_host_is_probed_one_at_a_time_until_it_answers() -> None:

@@ -315,7 +315,14 @@ async def test_names_that_do_not_resolve_keep_no_other_waiting(
             await asyncio.gather(*stuck, return_exceptions=True)
 
 
-async def test_a_name_that_does_not_exist_says_so(sender: Sender) -> None:
+async def test_a_name_that_does_not_exist_says_so(
+    sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(host: str, *arguments: Any, **options: Any) -> Any:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
     result = await sender.send(to("http://no-such-name.invalid/"))
     assert isinstance(result, NoAnswer)
     assert "no-such-name.invalid" in result.error
+    assert "Name or service not known" in result.error

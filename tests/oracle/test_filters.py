@@ -69,7 +69,7 @@ async def test_a_pattern_matches_the_same_texts_in_python_and_on_both_stores(
 ) -> None:
     stores = FilledStores(await sqlite_views_home.open(), await postgres_views_home.open())
     columns = (Column("id", "int"), Column("text", "string"))
-    texts = [None, *TEXTS, *("ab" * n for n in range(2, 60, 9)), "a-b", "aAbB", "kK\u212a"]
+    texts = [None, *TEXTS, "abab", "a-b", "aAbB", "kK\u212a"]
     some_rows: list[Row] = [{"id": number, "text": text} for number, text in enumerate(texts)]
     plain = ViewSchema("texts", columns, ("id",), "first")
     schema = await asyncio.to_thread(stores.fill, plain, some_rows)

@@ -105,7 +105,11 @@ def _writes(
 def _changes(
     view: FedView, rows: Sequence[Row], deleted: Sequence[Row], received_at: int
 ) -> Changes:
-    keys, operations, old_texts, texts, changed = [], [], [], [], []
+    keys: list[str] = []
+    operations: list[str] = []
+    old_texts: list[str | None] = []
+    texts: list[str | None] = []
+    changed: list[str | None] = []
     visible = [column.name for column in view.schema.visible]
     for row in rows:
         key = view.key_of(row)

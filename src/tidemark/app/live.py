@@ -19,7 +19,6 @@ from tidemark.config import Config
 from tidemark.errors import RequestError, TidemarkError
 from tidemark.live.access import Gatekeeper, RowRules
 from tidemark.live.engine import BacklogLimits
-from tidemark.live.errors import TriggersUnavailable
 from tidemark.live.graphql.configured import introspection, service_limits, trigger_management
 from tidemark.live.graphql.described import described_views
 from tidemark.live.graphql.endpoint import GraphqlEndpoint
@@ -31,8 +30,9 @@ from tidemark.live.sockets.endpoint import GraphqlSockets
 from tidemark.live.triggers.automation import Automation
 from tidemark.live.triggers.opening import open_triggers
 from tidemark.live.triggers.port import TriggerStore
+from tidemark.ops.health import Part
+from tidemark.ops.live_metrics import LiveMetrics
 from tidemark.ops.opened_views import OpenedViews
-from tidemark.pipeline.output.errors import ViewsUnavailable
 from tidemark.pipeline.output.schema import ViewSchema
 from tidemark.views.port import ViewsStore
 from tidemark.web.application import Route, SocketRoute
@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 
 LOOK_AGAIN_S: Final = 1.0
 RETRY_AFTER_S: Final = 1
+NOT_MADE_YET: Final = "the pipeline has not made any view yet"
 
 
 class Serving(msgspec.Struct, frozen=True):
@@ -90,6 +91,29 @@ class Live:
     def start(self) -> None:
         self._following = asyncio.create_task(self._follow())
 
+    async def report(self, metrics: LiveMetrics) -> None:
+        """Pass on what there is to count."""
+        serving = self._serving
+        if serving is None:
+            return
+        metrics.saw_connections(serving.sockets.connections)
+        metrics.saw_views(serving.hub.counts())
+        automation = serving.automation
+        metrics.saw_trigger_events(automation.evaluator.events)
+        deliverer = automation.deliverer
+        metrics.saw_deliveries(None if deliverer is None else deliverer.counters)
+        if self._triggers is not None:
+            metrics.saw_outbox(await self._triggers.counts())
+
+    def health(self) -> Part:
+        """Whether what is live is served, and triggers go on."""
+        trouble = self._fault
+        if self._serving is not None:
+            trouble = self._serving.automation.evaluator.trouble or trouble
+        if trouble is not None:
+            return Part("degraded", trouble.message)
+        return Part("disabled", NOT_MADE_YET) if self._serving is None else Part("ready")
+
     async def end_waiting(self) -> None:
         """End what would go on for longer than a stop may take."""
         if self._serving is not None:
@@ -108,8 +132,6 @@ class Live:
         while True:
             try:
                 await self._look()
-            except (ViewsUnavailable, TriggersUnavailable) as error:
-                self._note(error)
             except TidemarkError as error:
                 self._note(error)
             await asyncio.sleep(LOOK_AGAIN_S)
@@ -201,7 +223,7 @@ class Live:
         if self._serving is None:
             fault = self._fault
             raise RequestError(
-                "the pipeline has not made any view yet" if fault is None else fault.message,
+                NOT_MADE_YET if fault is None else fault.message,
                 status=503,
                 code="views_not_ready" if fault is None else fault.code,
                 hint="Try again in a while; /readyz says how far the pipeline is."

@@ -30,12 +30,14 @@ from tidemark.ledger.opening import open_ledger
 from tidemark.ledger.port import LedgerStore
 from tidemark.ledger.sequencer import Head
 from tidemark.ledger.sqlite_connection import make_private_directory
+from tidemark.live.triggers.opening import oldest_position
 from tidemark.ops.pipeline_status import PipelineStatus
 from tidemark.pipeline.decode.stage import Decoder
 from tidemark.pipeline.definitions import Definitions
 from tidemark.pipeline.errors import SparkUnavailable
 from tidemark.pipeline.output.batch import Frontier
 from tidemark.pipeline.output.errors import ViewsUnavailable
+from tidemark.pipeline.output.schema import Column
 from tidemark.pipeline.running import Pipeline, require_same_history
 from tidemark.pipeline.session import start_session, stop_session
 from tidemark.pipeline.time.files import OrderedOutputUnavailable
@@ -96,13 +98,18 @@ def run_pipeline(
             stop_session()
 
 
-def check_expressions(config: Config) -> None:
-    """Raises `ConfigError` for an expression or a type of event time that cannot be used."""
-    registry = registry_of(config)
+def check_expressions(config: Config) -> dict[str, tuple[Column, ...]]:
+    """The calculated columns of each table, by its name.
+
+    Raises `ConfigError` for an expression or a type of event time that cannot be used.
+    """
+    registry, definitions = registry_of(config), Definitions.of(config)
     with tempfile.TemporaryDirectory(prefix="tidemark-check-") as scratch:
         spark = start_session(config.spark, state_dir=Path(scratch))
         try:
-            Decoder(spark, config, Definitions.of(config), registry)
+            decoder = Decoder(spark, config, definitions, registry)
+            tables = (table.name for table in definitions.tables)
+            return dict(zip(tables, decoder.calculated, strict=True))
         finally:
             stop_session()
 
@@ -240,10 +247,16 @@ class _Runner:
 
 
 async def _prune(config: Config, views: ViewsStore) -> None:
-    """Forgets the changes that lie too far behind the last commit, whatever time it is now."""
+    """Forgets the changes that lie too far behind the last commit, whatever time it is now.
+
+    Those that a trigger has not seen yet are kept, and so are all while that cannot be found out.
+    """
     frontier = await views.frontier()
-    if frontier is not None:
-        await views.prune_changes(frontier.received_at - config.pipeline.change_retention_us)
+    if frontier is None:
+        return
+    older_than = frontier.received_at - config.pipeline.change_retention_us
+    needed_after = await oldest_position(config)
+    await views.prune_changes(older_than if needed_after is None else min(older_than, needed_after))
 
 
 def _standing(frontier: Frontier | None, head: Head) -> Standing:

@@ -85,10 +85,17 @@ class Tidemark:
         admin = Admin(store)
         explain = Explain(config, store, views)
         status = PipelineStatus(config.state_dir)
-        health = Health(store, views, self._watch, status, metrics)
+        self._live = Live(config, views, clock) if config.live.enabled and views.has_any else None
+        health = Health(
+            store,
+            views,
+            self._watch,
+            status,
+            metrics,
+            None if self._live is None else self._live.health,
+        )
         reference = Reference(config)
         self._tails = Tails(store, clock)
-        self._live = Live(config, views, clock) if config.live.enabled and views.has_any else None
         self._tick_us = config.ledger.tick_us if needs_clock(config) else None
         self._background: list[asyncio.Task[None]] = []
         self._stopped = False
@@ -153,6 +160,9 @@ class Tidemark:
     async def _keep_metrics_current(self) -> None:
         while True:
             self._metrics.look_at_queue()
+            if self._live is not None:
+                with contextlib.suppress(TidemarkError):
+                    await self._live.report(self._metrics.live)
             await asyncio.sleep(METRICS_PERIOD_S)
 
     async def _watch_pipeline(self) -> None:

@@ -4,10 +4,12 @@ program       the list of commands, and how each of them ends
 outcome       exit codes, and errors as people and programs read them
 output        text for people, JSON for programs
 asking        one question to a server
+graphql       one question in GraphQL
 answers       what a server says when it does not do as asked
 options       options that commands share: which configuration, which server
 
 configuring   init, check
+schema        schema: with spark_questions
 keys          keygen
 serving       up, serve
 pipelining    pipeline: with long_work and logs
@@ -17,6 +19,7 @@ tailing       tail
 usage         usage, adjustments, errors: with listing
 explaining    explain: with explanations
 verifying     verify
+triggers      triggers: with trigger_questions and listing
 ledger        migrate, confirm-clock
 """
 

@@ -26,13 +26,24 @@ class Asking:
 
     def get(self, path: str, query: Mapping[str, str], wanted: str) -> urllib3.BaseHTTPResponse:
         """The answer; an error if it is not what was wanted, or there is none."""
-        headers = {}
+        answer = self._request("GET", f"{path}?{urlencode(query)}", None)
+        if answer.status != 200:
+            raise refusal(answer.status, answer.data, wanted)
+        return answer
+
+    def post(self, path: str, body: bytes) -> urllib3.BaseHTTPResponse:
+        """The answer to a document of JSON, whatever its status is; an error if there is none."""
+        return self._request("POST", path, body)
+
+    def _request(self, method: str, path: str, body: bytes | None) -> urllib3.BaseHTTPResponse:
+        headers = {} if body is None else {"Content-Type": "application/json"}
         if self._server.api_key:
             headers["Authorization"] = f"Bearer {self._server.api_key}"
         try:
-            answer = self._pool.request(
-                "GET",
-                f"{self._server.url}{path}?{urlencode(query)}",
+            return self._pool.request(
+                method,
+                f"{self._server.url}{path}",
+                body=body,
                 headers=headers,
                 timeout=urllib3.Timeout(connect=_CONNECT_TIMEOUT_S, read=_READ_TIMEOUT_S),
                 retries=False,
@@ -41,6 +52,3 @@ class Asking:
         except (urllib3.exceptions.HTTPError, OSError) as error:
             # What comes before the last colon is of no use to people.
             raise unreachable(self._server.url, str(error).rpartition(": ")[2]) from error
-        if answer.status != 200:
-            raise refusal(answer.status, answer.data, wanted)
-        return answer

@@ -66,14 +66,16 @@ def init(path: Path, force: bool, as_json: bool) -> None:
 @click.option(
     "--expressions",
     is_flag=True,
-    help="Also check the Spark SQL in it, and types of event time; starts Spark for some seconds.",
+    help="Also check the Spark SQL in it, types of event time, and that row rules, triggers and"
+    " GraphQL fit the views; starts Spark for some seconds.",
 )
 @json_option
 def check(config_path: Path | None, schema: bool, expressions: bool, as_json: bool) -> None:
     """Say what a configuration means, or what is wrong with it.
 
     Every problem is listed with its place, what was expected and a hint; the exit code is then 2.
-    No database is asked, and nothing is started but Spark, for --expressions.
+    Files with keys are opened. No database is asked, and nothing is started but Spark, for
+    --expressions.
     """
     if schema:
         import json
@@ -81,6 +83,7 @@ def check(config_path: Path | None, schema: bool, expressions: bool, as_json: bo
         write_line(json.dumps(json_schema(), indent=2, ensure_ascii=False))
         return
     configured = configuration(config_path)
+    _check_access(configured.config)
     if expressions:
         _check_expressions(configured.config)
     warnings = [*advise(configured.config), *_access_advice(configured.config)]
@@ -91,8 +94,10 @@ def check(config_path: Path | None, schema: bool, expressions: bool, as_json: bo
     write_lines(pairs(_summary(configured.config)))
     write_lines(_streams(configured.config))
     write_lines(_rollups(configured.config))
+    write_lines(_triggers(configured.config))
     if expressions:
         write_line("  Spark takes every expression.")
+        write_line("  Row rules, triggers and GraphQL fit the views.")
     elif configured.config.meters or configured.config.views:
         write_line("  expressions: not checked; --expressions does, with Spark")
     for warning in warnings:
@@ -125,6 +130,12 @@ def _summary(config: Config) -> list[tuple[str, str]]:
         ("", f"{key.name}: {', '.join(key.scopes)} for {', '.join(key.tenants)}")
         for key in config.auth.keys
     ]
+    if config.auth.jwt:
+        rows.append(("tokens", plural(len(config.auth.jwt), "issuer")))
+    rows += [
+        ("", f"{issuer.name}: {issuer.algorithm}, for {', '.join(issuer.scopes)}")
+        for issuer in config.auth.jwt
+    ]
     return rows
 
 
@@ -154,19 +165,30 @@ def _rollups(config: Config) -> Iterable[str]:
         yield f"    {name}: the last of {view.stream} by {', '.join(view.key)}"
 
 
+def _triggers(config: Config) -> Iterable[str]:
+    if config.triggers:
+        yield f"  {plural(len(config.triggers), 'trigger')}"
+    for name, trigger in config.triggers.items():
+        yield f"    {name}: on {trigger.view}{'' if trigger.enabled else ', switched off'}"
+
+
+def _check_access(config: Config) -> None:
+    """Raises `ConfigError` for keys that cannot be read, and where one is missing."""
+    if config.auth.jwt or config.triggers:
+        from tidemark.app.live_check import check_access
+
+        check_access(config)
+
+
 def _check_expressions(config: Config) -> None:
-    """Raises `ConfigError` for the first one that Spark does not take."""
-    from tidemark.cli.logs import quiet_spark
-    from tidemark.cli.long_work import run_beside
+    """Raises `ConfigError` for the first that Spark does not take, or that does not fit."""
+    from tidemark.cli.spark_questions import calculated_columns
 
-    quiet_spark()
+    calculated = calculated_columns(config)
+    from tidemark.app.live_check import check_live
+    from tidemark.app.view_schemas import view_schemas
 
-    def work(stop: object) -> None:
-        from tidemark.app.pipeline import check_expressions
-
-        check_expressions(config)
-
-    run_beside(work)
+    check_live(config, view_schemas(config, calculated))
 
 
 def _fields(stream: StreamConfig) -> str:
@@ -199,6 +221,10 @@ def _document(
                 {"name": key.name, "scopes": key.scopes, "tenants": key.tenants}
                 for key in config.auth.keys
             ],
+            "issuers": [
+                {"name": issuer.name, "algorithm": issuer.algorithm, "scopes": issuer.scopes}
+                for issuer in config.auth.jwt
+            ],
         },
         "streams": {
             name: {
@@ -229,6 +255,10 @@ def _document(
         "views": {
             name: {"stream": view.stream, "key": view.key, "calculated": list(view.calculated)}
             for name, view in config.views.items()
+        },
+        "triggers": {
+            name: {"view": trigger.view, "enabled": trigger.enabled}
+            for name, trigger in config.triggers.items()
         },
         "expressionsChecked": expressions,
         "warnings": [

@@ -1,4 +1,4 @@
-"""`tidemark keygen`: a key for a caller, and what the configuration needs to know of it."""
+"""`tidemark keygen`: a key for a caller, or a secret for receivers, and the lines for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_NAME_LENGTH: Final = 256
 
 
 @click.command
-@click.option("--name", required=True, help="Who the key is for; appears in logs.")
+@click.option("--name", help="Who the key is for; appears in logs.")
 @click.option(
     "--scope",
     "scopes",
@@ -34,16 +34,38 @@ _MAX_NAME_LENGTH: Final = 256
     "--tenant",
     "tenants",
     multiple=True,
-    required=True,
     help=f"Whom it may act for; '{ALL_TENANTS}' is every tenant. Can be given several times.",
 )
+@click.option(
+    "--webhook", is_flag=True, help="Make a secret that webhooks are signed with, and no key."
+)
 @json_option
-def keygen(name: str, scopes: tuple[str, ...], tenants: tuple[str, ...], as_json: bool) -> None:
-    """Make an API key.
+@click.pass_context
+def keygen(
+    context: click.Context,
+    name: str | None,
+    scopes: tuple[str, ...],
+    tenants: tuple[str, ...],
+    webhook: bool,
+    as_json: bool,
+) -> None:
+    """Make an API key, or a secret for webhooks.
 
     The key is printed once and kept nowhere. What goes into the configuration is its SHA-256, from
     which the key cannot be found again.
+
+    The secret of --webhook stands in the configuration as it is, and each receiver has it too, to
+    verify who is calling.
     """
+    if webhook:
+        _refuse_options_of_keys(context)
+        _make_webhook_secret(as_json=as_json)
+        return
+    if name is None or not tenants:
+        missing = "name" if name is None else "tenant"
+        raise usage_error(
+            f"missing option '--{missing}'", "`tidemark keygen --help` tells more.", missing
+        )
     for option, value in [("name", name), *(("tenant", tenant) for tenant in tenants)]:
         if not value.isprintable() or not 1 <= len(value) <= _MAX_NAME_LENGTH:
             raise usage_error(
@@ -67,6 +89,29 @@ def keygen(name: str, scopes: tuple[str, ...], tenants: tuple[str, ...], as_json
     write_line(key)
     write_note("In the configuration, so that it is known (a restart reads it):")
     write_lines(["auth:", "  keys:", *entry])
+
+
+def _refuse_options_of_keys(context: click.Context) -> None:
+    for parameter, option in (("name", "name"), ("scopes", "scope"), ("tenants", "tenant")):
+        if context.get_parameter_source(parameter) is click.core.ParameterSource.COMMANDLINE:
+            raise usage_error(
+                f"--webhook and --{option} exclude each other",
+                "A secret is for all receivers, and does not say who they are.",
+                option,
+            )
+
+
+def _make_webhook_secret(*, as_json: bool) -> None:
+    from tidemark.live.webhooks.signing import new_secret
+
+    secret = new_secret()
+    if as_json:
+        write_json({"secret": secret})
+        return
+    write_note("The secret, which receivers verify webhooks with:")
+    write_line(secret)
+    write_note("In the configuration (a restart reads it); an old one may stand behind it:")
+    write_lines(["webhooks:", "  secrets:", f"    - {_quoted(secret)}"])
 
 
 def _quoted(text: str) -> str:

@@ -15,6 +15,7 @@ from tidemark.config import Config
 from tidemark.errors import ClockLeap, SchemaMismatch
 from tidemark.ledger.migrations import Migration
 from tidemark.ledger.opening import migrate_ledger, open_ledger
+from tidemark.live.triggers.opening import migrate_triggers
 from tidemark.timestamps import format_timestamp
 from tidemark.views.opening import migrate_views
 
@@ -24,7 +25,7 @@ from tidemark.views.opening import migrate_views
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @json_option
 def migrate(config_path: Path | None, dry_run: bool, as_json: bool) -> None:
-    """Bring the schemas of ledger and views up to date.
+    """Bring the schemas of all stores up to date: ledger, views and triggers.
 
     A server does this by itself when it starts. Run it beforehand where the server's database user
     may not change the schema. What is not there yet is made.
@@ -52,6 +53,8 @@ async def _migrate(config: Config, *, dry_run: bool) -> list[Migration]:
     migrations = await migrate_ledger(config, dry_run=dry_run)
     if config.meters or config.views:
         migrations += await migrate_views(config, dry_run=dry_run)
+        if config.live.enabled:
+            migrations += await migrate_triggers(config, dry_run=dry_run)
     return migrations
 
 

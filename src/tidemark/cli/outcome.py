@@ -38,13 +38,17 @@ _UNUSABLE_CODES = frozenset(
         "config_invalid",
         "definition_changed",
         "event_file_unreadable",
+        "graphql_variables",
+        "invalid_filter",
         "invalid_parameter",
         "invalid_setting",
+        "invalid_trigger",
         "invalid_view",
         "java_missing",
         "java_too_old",
         "salt_mismatch",
         "unknown_meter",
+        "webhook_refused",
     }
 )
 

@@ -47,8 +47,10 @@ VERBS: Final = {
     "errors": Verb("usage", "errors", "Show the events that the pipeline could not take."),
     "explain": Verb("explaining", "explain", "Say what became of an event, and why."),
     "verify": Verb("verifying", "verify", "Prove the views from the ledger."),
-    "keygen": Verb("keys", "keygen", "Make an API key."),
-    "migrate": Verb("ledger", "migrate", "Bring the schemas of ledger and views up to date."),
+    "schema": Verb("schema", "schema", "Print the GraphQL schema."),
+    "triggers": Verb("triggers", "triggers", "Show and change triggers and their deliveries."),
+    "keygen": Verb("keys", "keygen", "Make an API key, or a secret for webhooks."),
+    "migrate": Verb("ledger", "migrate", "Bring the schemas of all stores up to date."),
     "confirm-clock": Verb("ledger", "confirm_clock", "Say that the clock is right after a leap."),
 }
 

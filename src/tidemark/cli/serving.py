@@ -316,6 +316,7 @@ def _welcome(
         ("access", access_text(config)),
         ("send events", f"POST {base_url}/v1/events"),
         ("documentation", f"{base_url}/docs"),
+        *([("graphql", f"{base_url}/graphql")] if config.live.enabled and has_work(config) else ()),
         ("health", f"{base_url}/readyz"),
         ("metrics", f"{base_url}/metrics"),
         ("watch", f"{program_name()} tail{option}"),

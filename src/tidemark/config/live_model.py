@@ -214,13 +214,13 @@ class WebhooksConfig(Section):
         ),
     )
     max_concurrent: int = Field(
-        default=50,
+        default=512,
         ge=1,
         le=10_000,
         description="The most deliveries under way at once.",
     )
     max_concurrent_per_host: int = Field(
-        default=10,
+        default=32,
         ge=1,
         le=10_000,
         description="The most deliveries under way at once to one receiver.",

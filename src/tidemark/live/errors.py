@@ -7,6 +7,7 @@ LiveError
 ├── ViewNotReady        view_not_ready       the pipeline has not made it yet
 ├── SlowClient          slow_client          a client did not read what it asked for
 ├── InvalidFilter       invalid_filter       a `where` cannot be used; `field` is the path to why
+├── InvalidArgument     invalid_argument     an argument of GraphQL cannot be used; `field` names it
 ├── WebhookRefused      webhook_refused      a webhook must not be sent to where it points
 ├── InvalidTrigger      invalid_trigger      a trigger cannot be made as it is described
 ├── TriggerExists       trigger_exists       another trigger has this name
@@ -60,6 +61,12 @@ class InvalidFilter(LiveError):
     """A `where` cannot be used; `field` is the path of the fault, such as `where.qty._gt`."""
 
     code = "invalid_filter"
+
+
+class InvalidArgument(LiveError):
+    """An argument of GraphQL cannot be used; `field` is its name."""
+
+    code = "invalid_argument"
 
 
 class WebhookRefused(LiveError):

@@ -47,13 +47,25 @@ class HubLimits(msgspec.Struct, frozen=True):
     max_snapshot_rows: int = 200_000
 
 
+class ViewCounts(msgspec.Struct, frozen=True):
+    """`rows_visible` are those that subscribers see, added up, who began with a snapshot."""
+
+    view: str
+    counters: Counters
+    rows_visible: int
+
+
 class Watcher(Subscriber, Protocol):
-    """A subscriber as the hub knows it. It takes nothing that is not later than `since`."""
+    """A subscriber as the hub knows it. It takes nothing that is not later than `since`.
+
+    `rows_visible` is None for one that resumed: how many it had, only its client knows.
+    """
 
     since: int
     projection: Projection
+    rows_visible: int | None
 
-    def send(self, items: Sequence[Item]) -> None:
+    def begin(self, rows: Sequence[Item]) -> None:
         """Send rows of a snapshot."""
 
     def reached(self, received_at: int) -> None:
@@ -96,6 +108,8 @@ class Hub:
         self._heartbeat_s = heartbeat_s
         self._limits = limits or HubLimits()
         self._followed: dict[str, _Followed] = {}
+        # What sources that nobody follows any more have done.
+        self._past: dict[str, Counters] = {}
         self._attached = 0
         self._snapshots = asyncio.Semaphore(SNAPSHOTS_AT_ONCE)
         self._someone = asyncio.Event()
@@ -104,10 +118,12 @@ class Hub:
     def subscriptions(self) -> int:
         return self._attached
 
-    def counters(self) -> Iterator[tuple[str, Counters]]:
-        """What each view that is watched has had to do."""
+    def counts(self) -> Iterator[ViewCounts]:
+        """What each view that is watched has had to do since this hub began."""
         for view, followed in self._followed.items():
-            yield view, followed.source.counters
+            counters = followed.source.counters.after(self._past.get(view))
+            rows = sum(watcher.rows_visible or 0 for watcher in followed.joined)
+            yield ViewCounts(view, counters, rows)
 
     @contextlib.asynccontextmanager
     async def attached(
@@ -130,10 +146,11 @@ class Hub:
             store = await self._open_store()
             with _as_refusals(view):
                 if after is None:
-                    reached = await self._send_snapshot(store, view, wanted, watcher)
+                    watcher.rows_visible = 0
+                    reached = head = await self._send_snapshot(store, view, wanted, watcher)
                 else:
-                    reached = await _checked_resumption(store, after)
-                followed = self._follow(view, reached)
+                    reached, head = after, await _resumable_head(store, after)
+                followed = self._follow(view, head)
                 followed.watchers.add(watcher)
                 await self._catch_up(store, followed, wanted, watcher, reached)
             # Nothing was awaited since the watcher was found to be where the source is.
@@ -253,14 +270,19 @@ class Hub:
         followed.watchers.discard(watcher)
         name = followed.schema.name
         if not followed.watchers and self._followed.get(name) is followed:
-            del self._followed[name]
+            self._forget(followed)
             if not self._followed:
                 self._someone.clear()
 
     def _end_all(self, followed: _Followed, error: TidemarkError) -> None:
-        self._followed.pop(followed.schema.name, None)
+        self._forget(followed)
         for watcher in list(followed.watchers):
             watcher.end(error)
+
+    def _forget(self, followed: _Followed) -> None:
+        name = followed.schema.name
+        self._past[name] = followed.source.counters.after(self._past.get(name))
+        del self._followed[name]
 
 
 class _Snapshot:
@@ -277,7 +299,7 @@ class _Snapshot:
             name: [row.values[place] for row in rows] for place, name in enumerate(found.columns)
         }
         texts = encode_rows(self._schema, columns)
-        self._watcher.send(
+        self._watcher.begin(
             [
                 self._selected.entered(ChangedRow(row.received_at, row.row_key, None, text, ()))
                 for row, text in zip(rows, texts, strict=True)
@@ -290,7 +312,8 @@ def _commits(page: ChangePage) -> Iterator[tuple[int, list[ChangedRow]]]:
         yield received_at, [ChangedRow.of(change) for change in changes]
 
 
-async def _checked_resumption(store: ViewsStore, after: int) -> int:
+async def _resumable_head(store: ViewsStore, after: int) -> int:
+    """Up to when the log goes that a subscription wants to go on in."""
     frontier = await store.frontier()
     head = 0 if frontier is None else frontier.received_at
     if after > head:
@@ -299,7 +322,7 @@ async def _checked_resumption(store: ViewsStore, after: int) -> int:
             hint="The views were built anew or restored. Subscribe without `after`.",
             field="after",
         )
-    return after
+    return head
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 import msgspec
 
@@ -45,12 +46,14 @@ class Health:
         watch: FrontierWatch,
         status: PipelineStatus,
         metrics: Metrics,
+        live: Callable[[], Part] | None,
     ) -> None:
         self._store = store
         self._views = views
         self._watch = watch
         self._status = status
         self._metrics = metrics
+        self._live = live
 
     async def healthz(self, request: Request) -> Response:
         return json_response({"status": "ok"})
@@ -62,6 +65,7 @@ class Health:
             "clock": await self._clock_part(),
             "sequence": Part(sequence_state, sequence_reason),
             "pipeline": await self._pipeline(),
+            "live": self._live_part(),
         }
         states = {part.state for part in parts.values()}
         worst = next(state for state in _WORST_FIRST if state in states)
@@ -92,6 +96,12 @@ class Health:
         except TimeoutError:
             return Part("unavailable", _NO_ANSWER)
         return Part("ready")
+
+    def _live_part(self) -> Part:
+        """Never the reason for a 503 either."""
+        if self._live is None:
+            return Part("disabled", "there is nothing to subscribe to, or live.enabled is false")
+        return self._live()
 
     async def _pipeline(self) -> Part:
         """How far the views are. Events can be taken without them, so they are never the reason

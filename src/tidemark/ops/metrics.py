@@ -20,6 +20,7 @@ from tidemark.errors import TidemarkError
 from tidemark.ingress.drafts import Outcome
 from tidemark.ops.eventtime import EventtimeNumbers
 from tidemark.ops.frontier import Progress
+from tidemark.ops.live_metrics import LiveMetrics
 from tidemark.web.messages import Request, Response
 
 # When a counter was made says nothing that the start of the process does not.
@@ -84,6 +85,7 @@ class Metrics:
         self._lag_seconds = self._gauge(
             "lag_seconds", "Seconds that the oldest commit which is not in the views has waited."
         )
+        self.live = LiveMetrics(self.registry)
         self.eventtime = EventtimeNumbers()
         self.registry.register(self.eventtime)
         self._read_queue_depth: Callable[[], int] = lambda: 0

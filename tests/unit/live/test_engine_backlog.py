@@ -290,8 +290,9 @@ def test_a_row_that_changes_all_the_time_reaches_one_who_is_always_behind() -> N
     run = Run(limits(10), POSITIVE)
     heard = []
     for received_at in range(1, 1_000):
-        others = {received_at * 3 % 50 + n: {"qty": received_at} for n in range(1, 4)}
-        run.commit(received_at, {0: {"qty": received_at}, **others}, mark=True)
+        rows: dict[int, Fields | None] = {0: {"qty": received_at}}
+        rows |= {received_at * 3 % 50 + n: {"qty": received_at} for n in range(1, 4)}
+        run.commit(received_at, rows, mark=True)
         run.pop(1)
         heard.append(run.client.newest.get("[0]"))
     run.check()

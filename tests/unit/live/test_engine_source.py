@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tests.unit.live.engine_models import (
     SCHEMA,
     WHERES,
     Columns,
+    Fields,
     Listener,
     State,
     Table,
@@ -116,6 +118,44 @@ def test_every_follower_hears_what_evaluating_its_filter_gives(
         assert source.counters.subscribers == len(followers)
         assert source.counters.filters == len({f.filter.key for f in followers})
         assert source.counters.feeds == len({(f.filter.key, f.projection.key) for f in followers})
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_filters_that_meet_in_few_columns_are_told_apart(chance: random.Random) -> None:
+    source, table = Source(SCHEMA), Table()
+    followers: list[Follower] = []
+    for received_at in range(40):
+        while len(followers) < 30:
+            followers.append(Follower(source, table, _narrow_where(chance), ("id", "sym", "at")))
+        for _ in range(chance.randrange(3)):
+            followers.pop(chance.randrange(len(followers))).membership.leave()
+        rows: dict[int, Fields | None] = {
+            id: {"qty": chance.randrange(6), "sym": chance.choice("ab"), "at": received_at % 3}
+            for id in chance.sample(range(4), 2)
+        }
+        changes = table.commit(
+            received_at, rows if received_at % 5 else {chance.randrange(4): None}
+        )
+        source.publish(received_at, changes)
+        for follower in followers:
+            follower.check(received_at, changes, table)
+
+
+def _narrow_where(chance: random.Random) -> dict[str, Any]:
+    number = chance.randrange(6)
+    where: dict[str, Any] = chance.choice(
+        (
+            {"qty": {"_eq": number}},
+            {"qty": {"_in": [number, chance.randrange(6)]}},
+            {"qty": {"_gt": number}},
+            {"qty": {"_lte": number}},
+            {"qty": {"_gte": number, "_lt": number + 2}},
+            {"_or": [{"qty": {"_eq": number}}, {"sym": {"_eq": "b"}}]},
+            {"qty": {"_neq": number}},
+        )
+    )
+    return where if chance.random() < 0.5 else {"_and": [where, {"sym": {"_eq": "a"}}]}
 
 
 @pytest.mark.parametrize("case", VECTORS["cases"], ids=lambda case: json.dumps(case["where"]))

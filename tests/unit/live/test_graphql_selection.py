@@ -122,6 +122,9 @@ def documents(draw: st.DrawFn) -> str:
     fragments: list[str] = []
     inner = draw(selections("ordersUpdate", fragments))
     alias = draw(st.sampled_from(["", "mine: "]))
+    # Fields of one name are one field, whose selections are merged.
+    for _ in range(draw(st.integers(0, 2))):
+        inner += " data { %s }" % draw(selections("orders", fragments, 1))
     # Both variables must be used by somebody.
     inner += " a_fields: fields @include(if: $yes) a_fields: fields @skip(if: $no)"
     return " ".join([f"O({VARIABLES}) {{ {alias}orders {{ {inner} }} }}", *fragments])
@@ -206,6 +209,19 @@ def test_equal_selections_have_equal_keys_however_they_are_written() -> None:
         "subscription { orders { data { price level } fields operation } }",
     ):
         assert compiled(other).key != first.key
+
+
+def test_selections_of_one_name_are_merged() -> None:
+    text = "subscription { orders { data { price } } ...F } fragment F on Subscription "
+    text += "{ orders { data { amount price } operation } }"
+    assert rendered(text) == {
+        "data": {
+            "orders": {
+                "data": {"price": "12345678901234567890.5", "amount": -3},
+                "operation": "UPDATE",
+            }
+        }
+    }
 
 
 def test_a_selection_may_be_empty_after_all() -> None:

@@ -101,6 +101,18 @@ def test_a_struggling_host_has_enough_with_one_probe() -> None:
     assert lanes.full_hosts() == {"a.example:443"}
 
 
+def test_a_trimmed_host_is_not_given_back_what_was_taken_from_it_at_once() -> None:
+    lanes = Lanes(DeliveryLimits())
+    for number in range(FIRST_SIZE * ROUNDS_HELD - 1):
+        lanes.add(delivery(number, "a"))
+    assert lanes.full_hosts() == set()
+    assert len(lanes.trim()) == FIRST_SIZE * (ROUNDS_HELD - 1) - 1
+    for _ in range(FIRST_SIZE):
+        assert lanes.full_hosts() == {"a.example:443"}
+        assert lanes.take_turn() is not None
+    assert lanes.full_hosts() == set()
+
+
 def test_what_is_taken_out_is_taken_out_whole() -> None:
     lanes = Lanes(DeliveryLimits())
     for number in range(20):

@@ -40,6 +40,18 @@ class Counters(msgspec.Struct):
     skipped: int = 0
     shared: int = 0
 
+    def after(self, before: Counters | None) -> Counters:
+        """The same with what an earlier source of the view has done."""
+        if before is None:
+            return self
+        return msgspec.structs.replace(
+            self,
+            changes=self.changes + before.changes,
+            evaluations=self.evaluations + before.evaluations,
+            skipped=self.skipped + before.skipped,
+            shared=self.shared + before.shared,
+        )
+
 
 class Source:
     """The filters, feeds and subscribers of one view. It keeps no rows."""

@@ -17,8 +17,8 @@ from tidemark.views.matching import CACHED_PATTERNS, PatternTooLarge, TextTest, 
 
 MAX_REGEX_CHARACTERS: Final = 1_000
 MAX_REPEATS: Final = 100
-# Repeats inside repeats multiply; RE2 stops at this many.
-MAX_NESTED_REPEATS: Final = 1_000
+# Counted with every repeat written out. PostgreSQL takes seconds to prepare larger ones, or fails.
+MAX_REGEX_SIZE: Final = 300
 MAX_GROUP_DEPTH: Final = 20
 
 _ANY: Final = "%"
@@ -89,9 +89,9 @@ def ascii_lower(text: str) -> str:
 def _require_compiled(pattern: str) -> None:
     try:
         found_by(pattern)
-    except PatternTooLarge as error:
+    except PatternTooLarge:
         raise InvalidFilter(
-            f"the pattern is too large: {error}", hint="Use a shorter pattern, or fewer repeats."
+            "the pattern is too large", hint="Use a shorter pattern, or fewer repeats."
         ) from None
 
 
@@ -145,19 +145,23 @@ class _RegexReader:
             raise self._refused("a `)` without its `(`")
         return text
 
-    # Each of these gives what it has read and how often repeats multiply in it.
+    # Each of these gives what it has read, and its size with every repeat written out.
 
     def _alternatives(self) -> tuple[str, int]:
-        branches, most = [], 1
+        branches, size = [], 0
         while True:
-            branch, repeats = self._branch()
+            branch, branch_size = self._branch()
             branches.append(branch)
-            most = max(most, repeats)
+            size += branch_size
+            if size > MAX_REGEX_SIZE:
+                raise self._refused(
+                    f"with its repeats written out it has more than {MAX_REGEX_SIZE} parts"
+                )
             if not self._take("|"):
-                return "|".join(branches), most
+                return "|".join(branches), size
 
     def _branch(self) -> tuple[str, int]:
-        parts, most = [], 1
+        parts, size = [], 1
         while (character := self._next()) not in ("", "|", ")"):
             if character in "^$":
                 self._place += 1
@@ -165,13 +169,11 @@ class _RegexReader:
                     raise self._refused(f"`{character}` cannot be repeated")
                 parts.append(character)
                 continue
-            atom, repeats = self._atom(character)
+            atom, atom_size = self._atom(character)
             quantifier, times = self._quantifier()
-            if repeats * times > MAX_NESTED_REPEATS:
-                raise self._refused(f"repeats that multiply to more than {MAX_NESTED_REPEATS}")
             parts.append(atom + quantifier)
-            most = max(most, repeats * times)
-        return "".join(parts), most
+            size += atom_size * times
+        return "".join(parts), size
 
     def _atom(self, character: str) -> tuple[str, int]:
         if character in "*+?{":
@@ -193,11 +195,11 @@ class _RegexReader:
         self._depth += 1
         if self._depth > MAX_GROUP_DEPTH:
             raise self._refused(f"groups more than {MAX_GROUP_DEPTH} deep")
-        text, repeats = self._alternatives()
+        text, size = self._alternatives()
         if not self._take(")"):
             raise self._refused("a `(` without its `)`")
         self._depth -= 1
-        return f"(?:{text})", repeats
+        return f"(?:{text})", size
 
     def _class(self) -> str:
         parts = ["[^" if self._take("^") else "["]

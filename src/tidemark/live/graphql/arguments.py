@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from tidemark.live.errors import LiveError
+from tidemark.live.errors import InvalidArgument
 from tidemark.live.graphql.limits import QueryLimits
 from tidemark.pipeline.output.schema import ViewSchema
 from tidemark.views.querying import order_term
@@ -22,12 +22,6 @@ _DIRECTIONS: Final = {
 }
 # As many as a number of 64 bits always has room for.
 _MAX_DIGITS: Final = 18
-
-
-class InvalidArgument(LiveError):
-    """An argument of a query cannot be used; `field` is its name."""
-
-    code = "invalid_argument"
 
 
 def order_terms(

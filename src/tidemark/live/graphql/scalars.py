@@ -25,7 +25,8 @@ from graphql import (
 
 from tidemark.pipeline.output.schema import ColumnType
 
-_DECIMAL = re.compile(r"-?[0-9]{1,64}(?:\.[0-9]{1,64})?(?:[eE][+-]?[0-9]{1,3})?").fullmatch
+# As far as filters go; what a column can hold is for them to say.
+_DECIMAL = re.compile(r"-?[0-9]{1,400}(?:\.[0-9]{1,400})?(?:[eE][+-]?[0-9]{1,4})?").fullmatch
 _BIGINT = re.compile(r"-?[0-9]{1,19}").fullmatch
 _BIGINT_RANGE: Final = (-(2**63), 2**63 - 1)
 _SHOWN_CHARACTERS: Final = 64

@@ -69,7 +69,7 @@ class Payload(msgspec.Struct, frozen=True):
 
 
 class GraphqlService:
-    """Answers documents and reads subscriptions. Apart from calls to the stores it is pure.
+    """Answers documents and reads subscriptions. It keeps nothing but documents and their rate.
 
     `may_introspect` and `may_manage_triggers` raise `AccessDenied` for those who may not.
     """
@@ -102,12 +102,15 @@ class GraphqlService:
             filter_limits=limits.filters,
         )
 
-    def operation(self, session: Session, payload: Payload) -> Operation:
-        """The operation of a request, which counts against the caller's rate.
+    def operation(
+        self, session: Session, payload: Payload, *, connection: str | None = None
+    ) -> Operation:
+        """The operation of a request. Raises `DocumentRefused`.
 
-        Raises `DocumentRefused`.
+        It counts against the rate of the connection it came on, where that has a name of its own,
+        and else against the rate of the caller.
         """
-        self._rate.take(session.name)
+        self._rate.take(f"caller {session.name}" if connection is None else connection)
         try:
             session.require("read")
             operation = self._documents.operation(payload.query, payload.operation_name)

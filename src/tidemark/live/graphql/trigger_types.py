@@ -78,6 +78,9 @@ TRIGGER: Final = GraphQLObjectType(
 DELIVERY_STATUS: Final = GraphQLEnumType(
     "DeliveryStatus",
     {
+        "waiting": GraphQLEnumValue(
+            "waiting", description="Waits behind an earlier event of its row."
+        ),
         "pending": GraphQLEnumValue("pending", description="Waits for its next attempt."),
         "delivering": GraphQLEnumValue("delivering", description="Is being attempted."),
         "delivered": GraphQLEnumValue("delivered", description="Was accepted."),

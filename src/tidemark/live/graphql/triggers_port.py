@@ -13,7 +13,7 @@ import msgspec
 
 from tidemark.live.access.sessions import Session
 
-DeliveryStatus: TypeAlias = Literal["pending", "delivering", "delivered", "dead"]
+DeliveryStatus: TypeAlias = Literal["waiting", "pending", "delivering", "delivered", "dead"]
 
 
 class NewTrigger(msgspec.Struct, frozen=True):

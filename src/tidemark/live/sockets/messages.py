@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -47,11 +48,11 @@ class Complete(msgspec.Struct, tag_field="type", tag="complete", frozen=True):
 
 ClientMessage: TypeAlias = ConnectionInit | Ping | Pong | Subscribe | Complete
 
-_decode = msgspec.json.Decoder(ClientMessage).decode
-_encode = msgspec.json.Encoder().encode
+# Numbers are read without rounding, as those of requests over HTTP are, and go back as they came.
+_decode = msgspec.json.Decoder(ClientMessage, float_hook=Decimal).decode
+_encode = msgspec.json.Encoder(decimal_format="number").encode
 
 CONNECTION_ACK: Final = b'{"type":"connection_ack"}'
-PING: Final = b'{"type":"ping"}'
 NEXT_END: Final = b"}"
 
 
@@ -68,6 +69,8 @@ def read_message(text: str | bytes) -> ClientMessage:
     except msgspec.DecodeError as error:
         # Validation errors are decode errors too, and say which member it is.
         raise InvalidMessage(f"Invalid message: {error}") from None
+    except RecursionError:
+        raise InvalidMessage("Invalid message: nested too deeply") from None
     if isinstance(message, Subscribe | Complete) and not 0 < len(message.id) <= MAX_ID_LENGTH:
         raise InvalidMessage(f"An id has 1 to {MAX_ID_LENGTH} characters")
     return message

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from tidemark.errors import TidemarkError
 from tidemark.live.engine.backlog import Backlog, BacklogLimits, Entry
-from tidemark.live.engine.transitions import PROGRESS, Item, Projection
+from tidemark.live.engine.transitions import DELETE, INSERT, PROGRESS, UPDATE, Item, Projection
 from tidemark.live.sockets.messages import NEXT_END, next_start
 from tidemark.web.wire import text_frame
 
@@ -50,6 +50,7 @@ class Subscription:
     ) -> None:
         self.projection = projection
         self.since = 0
+        self.rows_visible: int | None = None
         self._outlet = outlet
         self._start = next_start(operation_id)
         self._progress = progress
@@ -66,9 +67,11 @@ class Subscription:
         """What one commit means to it."""
         if received_at <= self.since:
             return
+        if self.rows_visible is not None:
+            self.rows_visible += sum(_DIFFERENCE[item.operation] for item in items)
         if self._backlog is None and not self._outlet.is_congested:
             self.since = received_at
-            self.send(items)
+            self._send(items)
             if self._progress:
                 self._tell(received_at)
             return
@@ -90,8 +93,12 @@ class Subscription:
         else:
             self._behind().mark(self.since)
 
-    def send(self, items: Iterable[Item]) -> None:
-        """Send without asking whether there is room."""
+    def begin(self, rows: Sequence[Item]) -> None:
+        """Send rows of a snapshot, without asking whether there is room."""
+        self.rows_visible = (self.rows_visible or 0) + len(rows)
+        self._send(rows)
+
+    def _send(self, items: Iterable[Item]) -> None:
         push, start = self._outlet.push, self._start
         for item in items:
             push(text_frame(start, item.payload, NEXT_END))
@@ -121,7 +128,7 @@ class Subscription:
     def _send_entries(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
             if isinstance(entry, Item):
-                self.send((entry,))
+                self._send((entry,))
             else:
                 self._tell(entry.received_at)
 
@@ -136,6 +143,8 @@ class Subscription:
             self._outlet.wait_for_room(self)
         return self._backlog
 
+
+_DIFFERENCE: Final = {INSERT: 1, UPDATE: 0, DELETE: -1}
 
 # So many, and then it is looked whether there is still room.
 _AT_ONCE = 64

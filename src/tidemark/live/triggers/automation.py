@@ -28,6 +28,7 @@ from tidemark.live.webhooks.settings import (
     configured_sender,
 )
 from tidemark.live.webhooks.targets import check_url
+from tidemark.pipeline.output.errors import ViewsUnavailable
 from tidemark.pipeline.output.schema import ViewSchema
 from tidemark.views.port import ViewsStore
 
@@ -51,7 +52,6 @@ class Automation:
         limits: FilterLimits,
     ) -> None:
         self._config = config
-        self._schemas = schemas
         self._triggers = triggers
         self._clock = clock
         webhooks = config.webhooks
@@ -88,18 +88,16 @@ class Automation:
 
     async def _keep_declared(self) -> None:
         """Makes the triggers of the configuration what it says, as soon as that is possible."""
-        declared = _declared(self._config)
+        declared = declared_triggers(self._config)
         while True:
-            # A view that the pipeline has not made yet will be there in a while.
-            known = [one for one in declared if one.trigger.view in self._schemas]
             try:
-                await self.registry.sync_declared(known)
-            except TriggersUnavailable:
-                pass
+                # A view that the pipeline has not made yet will be there in a while.
+                if not (await self.registry.sync_declared(declared)).waiting:
+                    return
+            except (TriggersUnavailable, ViewsUnavailable) as error:
+                log.warning("the triggers of the configuration wait: %s", error.message)
             except TidemarkError as error:
-                log.error("the triggers of the configuration stand still: %s", error.message)
-                return
-            else:
+                log.error("the triggers of the configuration stay as they were: %s", error.message)
                 return
             await asyncio.sleep(SYNC_AGAIN_S)
 
@@ -149,7 +147,8 @@ class Automation:
         check_url(url, self._allow)
 
 
-def _declared(config: Config) -> Sequence[DeclaredTrigger]:
+def declared_triggers(config: Config) -> Sequence[DeclaredTrigger]:
+    """The triggers that the configuration has, by name."""
     return [
         DeclaredTrigger(
             NewTrigger(

@@ -19,7 +19,7 @@ from tidemark.live.filters import Filter, parse_filter
 from tidemark.live.graphql import triggers_port as shown
 from tidemark.live.triggers.conditions import RuleOf
 from tidemark.live.triggers.definition import NewTrigger, Trigger, read_where, where_text
-from tidemark.live.triggers.port import DeliveryRecord, Status, TriggerStore
+from tidemark.live.triggers.port import DeliveryRecord, TriggerStore
 from tidemark.live.triggers.registration import TriggerRegistry
 from tidemark.pipeline.output.schema import ViewSchema
 
@@ -30,8 +30,11 @@ def rule_of(rules: RowRules, schemas: Mapping[str, ViewSchema]) -> RuleOf:
     """Which rows a trigger sees: those of its creator, all if the configuration declares it."""
 
     def rule(trigger: Trigger | NewTrigger) -> Filter:
+        schema = schemas.get(trigger.view)
+        if schema is None:
+            raise InvalidTrigger(f"there is no view {trigger.view}", field="view")
         if trigger.creator is None:
-            return parse_filter(schemas[trigger.view], {})
+            return parse_filter(schema, {})
         return rules.rule(trigger.view, session_from_json(trigger.creator))
 
     return rule
@@ -174,7 +177,7 @@ def _delivery(record: DeliveryRecord) -> shown.Delivery:
         event_type=record.event_type,
         row_key=record.row_key,
         source_timestamp=record.received_at,
-        status=_status(record.status),
+        status=record.status,
         attempts=record.attempts,
         created_at=record.created_at,
         next_attempt_at=record.next_attempt_at,
@@ -183,8 +186,3 @@ def _delivery(record: DeliveryRecord) -> shown.Delivery:
         last_error=record.last_error,
         payload=msgspec.Raw(record.payload),
     )
-
-
-def _status(status: Status) -> shown.DeliveryStatus:
-    # Behind an earlier event of its row or not: to the reader it waits to be sent.
-    return "pending" if status == "waiting" else status

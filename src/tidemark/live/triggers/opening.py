@@ -36,6 +36,18 @@ async def open_triggers(config: Config) -> TriggerStore:
     return await SqliteTriggers.open(place)
 
 
+async def oldest_position(config: Config) -> int | None:
+    """After when the log of changes is still needed; None if no trigger needs any of it."""
+    place = triggers_place(config)
+    if isinstance(place, Path) and not place.exists():
+        return None
+    store = await open_triggers(config)
+    try:
+        return await store.oldest_position()
+    finally:
+        await store.close()
+
+
 async def migrate_triggers(config: Config, *, dry_run: bool) -> list[Migration]:
     """Run pending migrations, or only say which there are."""
     place = triggers_place(config)

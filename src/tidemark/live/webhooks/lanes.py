@@ -50,6 +50,7 @@ class Lane:
         self.in_flight = 0
         self.window = window
         self.has_turn = False
+        self.was_trimmed = False
 
     @property
     def can_start(self) -> bool:
@@ -58,6 +59,9 @@ class Lane:
     @property
     def has_enough(self) -> bool:
         """Whether claiming more for this host would only take room from others."""
+        if self.was_trimmed and self.waiting:
+            # What was given back is due the longest, so it would be claimed before all others.
+            return True
         rounds = 1 if self.window.is_struggling else ROUNDS_HELD
         return self.in_flight + len(self.waiting) >= rounds * self.window.size
 
@@ -98,6 +102,7 @@ class Lanes:
             lane.has_turn = False
             if lane.can_start:
                 delivery = lane.waiting.popleft()
+                lane.was_trimmed = lane.was_trimmed and bool(lane.waiting)
                 lane.in_flight += 1
                 self.queue_up(lane)
                 return lane, delivery
@@ -112,6 +117,7 @@ class Lanes:
         for lane in self._lanes.values():
             while len(lane.waiting) > lane.window.size:
                 surplus.append(lane.waiting.pop())
+                lane.was_trimmed = True
         return surplus
 
     def take_out(self, trigger: str | None = None) -> list[Delivery]:

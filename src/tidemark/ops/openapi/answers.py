@@ -260,7 +260,7 @@ def _readiness() -> Schema:
         {
             "status": {"enum": list(_STATES)},
             "parts": object_schema(
-                "", dict.fromkeys(("ledger", "clock", "sequence", "pipeline"), part)
+                "", dict.fromkeys(("ledger", "clock", "sequence", "pipeline", "live"), part)
             ),
         },
     )
