@@ -47,6 +47,7 @@ def test_every_limit_is_in_the_docs() -> None:
         documents.max_comments,
         documents.max_depth,
         documents.max_fields,
+        documents.max_fragments,
         documents.max_root_fields,
         documents.max_aliases,
         queries.max_order_columns,

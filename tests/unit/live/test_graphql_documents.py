@@ -142,11 +142,22 @@ def test_fragments_in_a_circle_are_refused() -> None:
     assert code(text) == "graphql_invalid"
 
 
+def test_a_document_may_have_and_use_so_many_fragments() -> None:
+    text = "{ orders { ...F ... { price } } } fragment F on orders { number }"
+    assert documents(max_fragments=3).operation(text)
+    assert code(text, max_fragments=2) == "too_many_fragments"
+
+
+def test_a_document_that_takes_too_long_to_validate_is_refused() -> None:
+    text = "{ orders { %s } }" % ("price " * 998)
+    assert code(text, max_fields=1_000) == "document_too_complex"
+
+
 def test_fragments_that_double_do_not_double_the_work() -> None:
     text = "{ orders { ...F0 } } "
-    for place in range(100):
+    for place in range(60):
         text += f"fragment F{place} on orders {{ ...F{place + 1} ...F{place + 1} }} "
-    text += "fragment F100 on orders { number }"
+    text += "fragment F60 on orders { number }"
     assert documents().operation(text).kind == "query"
 
 

@@ -32,6 +32,7 @@ _INTROSPECTION: Final = frozenset(("__schema", "__type"))
 # How graphql-core words its limits; they have no code.
 _SYNTAX_ERROR: Final = "Syntax Error: "
 _TOO_MUCH: Final = "Parsing aborted."
+_GIVEN_UP: Final = "Validation aborted."
 _RULES: Final = (
     *specified_rules,
     *(rule for rule in (MaxIntrospectionDepthRule,) if rule not in specified_rules),
@@ -100,6 +101,12 @@ class Documents:
         }
         self._measure(document)
         errors = validate(self._schema, document, _RULES, MAX_REPORTED_ERRORS)
+        if any(error.message == _GIVEN_UP for error in errors):
+            raise refusal(
+                "the document takes too long to validate",
+                code="document_too_complex",
+                hint="Name each field once, or ask in several documents.",
+            )
         if errors:
             raise DocumentRefused.by_graphql(errors, INVALID)
         node = _chosen(document, operation_name)
@@ -126,8 +133,9 @@ class Documents:
             raise DocumentRefused.by_graphql([error], SYNTAX) from None
 
     def _measure(self, document: DocumentNode) -> None:
-        """Before validation, whose work grows with the square of the number of fields."""
+        """Before validation, whose work grows with the square of most of these numbers."""
         fields = aliases = 0
+        fragments = sum(isinstance(node, FragmentDefinitionNode) for node in document.definitions)
         waiting = [
             node.selection_set
             for node in document.definitions
@@ -138,10 +146,13 @@ class Documents:
                 if isinstance(selection, FieldNode):
                     fields += 1
                     aliases += selection.alias is not None
+                else:
+                    fragments += 1
                 nested = getattr(selection, "selection_set", None)
                 if nested is not None:
                     waiting.append(nested)
         _limit("fields", fields, self._limits.max_fields, "too_many_fields")
+        _limit("fragments", fragments, self._limits.max_fragments, "too_many_fragments")
         _limit("aliases", aliases, self._limits.max_aliases, "too_many_aliases")
 
     def _measure_expanded(

@@ -213,7 +213,9 @@ class Connection:
     async def _operate(self, session: Session, operation_id: str, body: Mapping[str, Any]) -> None:
         try:
             payload = read_payload(body)
-            operation = self._service.operation(session, payload)
+            operation = self._service.operation(
+                session, payload, connection=self._socket.request_id
+            )
             if operation.kind == "subscription":
                 await self._subscribe(session, operation_id, operation, payload)
             else:
