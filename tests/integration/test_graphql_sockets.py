@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tests.services.graphql_socket import ALL, PROTOCOL, UPDATE, GraphqlSocket, connected, opened
+from tests.services.graphql_socket import PROTOCOL, UPDATE, GraphqlSocket, connected, opened
 from tests.services.live_server import LiveServer, position
+from tidemark.config.sample import sample_text
 
 CONFIG = """
 live:
@@ -21,7 +24,6 @@ live:
 webhooks:
   secrets: [whsec_QSBzZWNyZXQgdGhhdCBpcyBuZXcgYW5kIGxvbmcgZW5vdWdo]
 """
-ENDING = object()
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +41,6 @@ async def client(live: LiveServer) -> AsyncIterator[GraphqlSocket]:
 
 
 def sample_with(settings: str) -> str:
-    from tidemark.config.sample import sample_text
-
     head, _, _ = sample_text().partition("# Subscriptions and queries over GraphQL.")
     return head + settings
 
@@ -89,7 +89,7 @@ async def test_a_ping_is_answered_with_its_payload_even_before_the_beginning(
         '{"type":"subscribe","id":1,"payload":{"query":"{ __typename }"}}',
         '{"type":"subscribe","id":"","payload":{"query":"{ __typename }"}}',
         '{"type":"complete"}',
-        '{"type":"ping","payload":' + '{"a":' * 5_000 + "1" + "}" * 5_001,
+        '{"type":"ping","payload":' + '{"a":' * 3_000 + "1" + "}" * 3_001,
         b'{"type":"connection_init"}',
         b"\x00\xff",
     ],
@@ -109,20 +109,13 @@ async def test_text_that_is_no_utf8_closes_with_1007(live: LiveServer) -> None:
         assert (await client.closed())[0] == 1007
 
 
-async def test_a_message_without_measure_closes_with_1009(live: LiveServer) -> None:
-    async with connected(live.url) as client:
-        await client.send("x" * 6_000_000)
-        assert (await client.closed())[0] == 1009
-
-
-async def test_a_request_that_is_too_large_is_refused_and_others_go_on(
-    client: GraphqlSocket,
+@pytest.mark.parametrize("message", ["x" * 20_001, "ü" * 10_001, "x" * 6_000_000], ids=len)
+async def test_a_message_that_is_too_large_closes_with_1009(
+    client: GraphqlSocket, message: str
 ) -> None:
-    await client.ask("1", "{ __typename }", padding="x" * 30_000)
-    error = await client.error()
-    assert error["extensions"]["code"] == "document_too_large"
-    await client.ask("1", "{ __typename }")
-    assert (await client.receive())["payload"]["data"] == {"__typename": "Query"}
+    with contextlib.suppress(ConnectionClosed):
+        await client.send(message)
+    assert (await client.closed())[0] == 1009
 
 
 async def test_one_who_subscribes_before_the_beginning_is_closed_with_4401(
@@ -152,8 +145,6 @@ async def test_another_subprotocol_closes_with_4406(live: LiveServer, protocol: 
 
 
 async def test_a_websocket_from_a_foreign_page_is_refused(live: LiveServer) -> None:
-    from websockets.exceptions import InvalidStatus
-
     with pytest.raises(InvalidStatus) as refused:
         async with opened(live.url, origin="https://elsewhere.example"):
             pass
@@ -168,7 +159,9 @@ async def test_queries_and_mutations_are_answered_and_completed(
 ) -> None:
     live.commit([position("query", "X", "2.50")])
     await client.ask(
-        "q", "query ($a: String!) { positions(where: {account: {_eq: $a}}) { quantity } }", a="query"
+        "q",
+        "query ($a: String!) { positions(where: {account: {_eq: $a}}) { quantity } }",
+        a="query",
     )
     answer = await client.receive()
     assert (answer["type"], answer["id"]) == ("next", "q")
@@ -177,8 +170,8 @@ async def test_queries_and_mutations_are_answered_and_completed(
 
     await client.ask(
         "m",
-        "mutation { create_positions_trigger(input: {name: \"t\", webhook: \"https://a.example/\", "
-        "match: {account: {_eq: \"query\"}}}) { name } }",
+        'mutation { create_positions_trigger(input: {name: "t", webhook: "https://a.example/", '
+        'match: {account: {_eq: "query"}}}) { name } }',
     )
     answer = await client.receive()
     assert answer["payload"]["data"] == {"create_positions_trigger": {"name": "t"}}, answer
@@ -208,11 +201,11 @@ async def test_an_error_in_one_field_comes_with_the_answer(client: GraphqlSocket
 async def test_a_document_that_does_not_hold_ends_its_operation_only(
     client: GraphqlSocket, live: LiveServer, query: str, code: str
 ) -> None:
-    await client.subscribe("other", where=only("survivor"))
+    await client.subscribe("other", where=only(query))
     await client.update("other")
     await client.ask("1", query)
     assert (await client.error())["extensions"]["code"] == code
-    at = live.commit([position("survivor", code + query)])
+    at = live.commit([position(query)])
     assert len(await client.updates_until(at, "other")) == 1
 
 
@@ -220,7 +213,7 @@ async def test_a_document_that_does_not_hold_ends_its_operation_only(
     ("where", "field"),
     [
         ({"quantity": {"_gt": None}}, "where.quantity._gt"),
-        ({"_or": [{}, {"account": {"_in": [None]}}]}, "where._or[1].account._in[0]"),
+        ({"_or": [{}, {"account": {"_eq": None}}]}, "where._or[1].account._eq"),
     ],
 )
 async def test_a_filter_that_does_not_hold_names_its_field(
@@ -349,9 +342,7 @@ async def test_a_connection_holds_many_subscriptions_with_selections_of_their_ow
     assert set(update["fields"]) == {"tenant_id", "account", "symbol", "quantity"}
 
 
-async def test_a_query_is_answered_between_updates(
-    client: GraphqlSocket, live: LiveServer
-) -> None:
+async def test_a_query_is_answered_between_updates(client: GraphqlSocket, live: LiveServer) -> None:
     await client.subscribe(where=only("between"))
     await client.update()
     await client.ask("q", "{ __typename }")
@@ -394,6 +385,7 @@ async def test_one_who_sends_without_pause_keeps_nobody_waiting(live: LiveServer
         for task in work:
             task.cancel()
         await asyncio.gather(*work, return_exceptions=True)
+        busy.connection.transport.abort()
 
 
 async def test_fragments_of_one_document_and_its_name_are_understood(
@@ -415,4 +407,3 @@ async def test_fragments_of_one_document_and_its_name_are_understood(
         }
     )
     assert (await client.update())["operation"] == "INSERT"
-    assert ALL

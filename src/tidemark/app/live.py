@@ -200,6 +200,7 @@ class Live:
             clock,
             limits=ConnectionLimits(
                 max_subscriptions=live.max_subscriptions_per_connection,
+                max_message_bytes=live.max_document_bytes,
                 backlog=BacklogLimits(
                     merge_above_items=live.merge_above,
                     merge_above_bytes=live.merge_above_bytes,

@@ -45,10 +45,12 @@ class Kind(msgspec.Struct, frozen=True):
     nothing: str
 
 
-class _Page(msgspec.Struct, rename="camel"):
+class Page(msgspec.Struct):
+    """Some entries of a list, as of a sequence if it has one, and where to go on."""
+
     entries: list[msgspec.Raw]
-    frontier: str
-    next_cursor: str | None
+    frontier: str | None = None
+    next_cursor: str | None = None
 
 
 def show_list(
@@ -67,7 +69,13 @@ def show_list(
     pages = _Pages(kind, target, asked, limit)
     if as_csv:
         _write_csv(pages)
-    elif as_json:
+    else:
+        show_pages(kind, pages.json(), as_json=as_json)
+
+
+def show_pages(kind: Kind, pages: Iterator[Page], *, as_json: bool) -> None:
+    """Write pages as they arrive: as JSON, as a table on a terminal, else as lines."""
+    if as_json:
         _write_json(pages)
     elif is_live(sys.stdout):
         _write_table(kind, pages)
@@ -93,13 +101,13 @@ class _Pages:
         self._query = query
         self._left = limit
 
-    def json(self) -> Iterator[_Page]:
+    def json(self) -> Iterator[Page]:
         cursor: str | None = None
         while True:
             answer = self._fetch("json", cursor)
             try:
                 members = msgspec.json.decode(answer.data, type=dict[str, msgspec.Raw])
-                page = _Page(
+                page = Page(
                     msgspec.json.decode(members[self._kind.name], type=list[msgspec.Raw]),
                     msgspec.json.decode(members["frontier"], type=str),
                     msgspec.json.decode(members["nextCursor"], type=str | None),
@@ -143,8 +151,8 @@ class _Pages:
         return self._asking.get(self._kind.path, query, "list")
 
 
-def _write_json(pages: _Pages) -> None:
-    for page in pages.json():
+def _write_json(pages: Iterator[Page]) -> None:
+    for page in pages:
         for entry in page.entries:
             if not put(bytes(entry).decode(), sys.stdout):
                 return
@@ -161,10 +169,10 @@ def _write_csv(pages: _Pages) -> None:
             return
 
 
-def _write_lines(kind: Kind, pages: _Pages) -> None:
+def _write_lines(kind: Kind, pages: Iterator[Page]) -> None:
     """Tab-separated, with a header; an absent value is empty."""
     has_header = False
-    for page in pages.json():
+    for page in pages:
         # Not before there is an answer: a refusal has no header.
         if not has_header and not put("\t".join(kind.fields), sys.stdout):
             return
@@ -175,15 +183,15 @@ def _write_lines(kind: Kind, pages: _Pages) -> None:
                 return
 
 
-def _write_table(kind: Kind, pages: _Pages) -> None:
+def _write_table(kind: Kind, pages: Iterator[Page]) -> None:
     """A table for each page: all of a list may be more than fits into memory."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     console = Console(highlight=False)
-    shown, frontier = 0, "0"
-    for page in pages.json():
+    shown, frontier = 0, None
+    for page in pages:
         frontier = page.frontier
         if not page.entries:
             continue
@@ -199,7 +207,8 @@ def _write_table(kind: Kind, pages: _Pages) -> None:
         shown += len(entries)
     if not shown:
         write_note(kind.nothing)
-    write_note(f"as of sequence {frontier}")
+    if frontier is not None:
+        write_note(f"as of sequence {frontier}")
 
 
 def _entry(raw: msgspec.Raw) -> Entry:

@@ -22,6 +22,9 @@ _TEXT: Final = 0x81
 _SHORT: Final = 125
 _MEDIUM: Final = 0xFFFF
 
+_NOT_UTF8: Final = 1007
+_NO_PONG: Final = 1011
+
 
 class Wire(Protocol):
     """A websocket's connection, from the sending side. Everything here returns at once."""
@@ -75,6 +78,19 @@ class WiredProtocol(WebSocketsSansIOProtocol):
         if self._call_when_writable is not None:
             self._call_when_writable()
 
+    def send_receive_event_to_app(self) -> None:
+        if self.curr_msg_data_type == "text" and not _is_utf8(b"".join(self.frames)):
+            # Any client could fill the log with the trace that the library writes of it.
+            self.frames = []
+            self.conn.send_close(_NOT_UTF8)
+            self.handle_parser_exception()
+            return
+        super().send_receive_event_to_app()
+
+    def keepalive_timeout(self) -> None:
+        super().keepalive_timeout()
+        self._gone(_NO_PONG, "")
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._call_when_writable = None
         super().connection_lost(exc)
@@ -86,7 +102,6 @@ class WiredProtocol(WebSocketsSansIOProtocol):
     def end(self, code: int, reason: str) -> None:
         if self.close_sent or self.disconnected or self.transport.is_closing():
             return
-        self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
         try:
             self.conn.send_close(code, reason)
         except InvalidState:
@@ -94,6 +109,11 @@ class WiredProtocol(WebSocketsSansIOProtocol):
         self.transport.write(b"".join(self.conn.data_to_send()))
         self.close_sent = True
         self._stop_pausing()
+        self._gone(code, reason)
+
+    def _gone(self, code: int, reason: str) -> None:
+        """The handler has nobody to talk to any more."""
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
         # A peer that does not read would keep the connection, and what waits for it, for ever.
         self.close_timer = self.loop.call_later(self.close_timeout, self.transport.abort)
 
@@ -101,6 +121,14 @@ class WiredProtocol(WebSocketsSansIOProtocol):
         if self.read_paused:
             self.read_paused = False
             self.transport.resume_reading()
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def wire_of(scope: Mapping[str, Any]) -> Wire:

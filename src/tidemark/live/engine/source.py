@@ -87,6 +87,7 @@ class Source:
             self.counters.feeds += 1
         membership = Membership(self, row_filter.key, projection.key, subscriber)
         feed.members[membership] = None
+        feed.listening = None
         self.counters.subscribers += 1
         return membership
 
@@ -103,7 +104,8 @@ class Source:
         for change in changes:
             self._spread(change, touched)
         # Who joins while others are told begins with the next commit, like whoever joins later.
-        for feed, members in [(feed, tuple(feed.members)) for feed in touched]:
+        listening = [feed.all_listening() for feed in touched]
+        for feed, members in zip(touched, listening, strict=True):
             items, feed.items = feed.items, []
             self.counters.shared += len(items) * (len(members) - 1)
             for membership in members:
@@ -154,6 +156,7 @@ class Source:
         shared = self._filters[membership.filter_key]
         feed = shared.feeds[membership.projection_key]
         del feed.members[membership]
+        feed.listening = None
         self.counters.subscribers -= 1
         if feed.members:
             return
@@ -202,12 +205,20 @@ class _SharedFilter(Indexed):
 class _Feed:
     """What all who have a filter and a projection in common are told."""
 
-    __slots__ = ("items", "members", "selected")
+    __slots__ = ("items", "listening", "members", "selected")
 
     def __init__(self, selected: Selected) -> None:
         self.selected = selected
         self.members: dict[Membership, None] = {}
+        # The members, until one joins or leaves: with many feeds, what is made anew for each commit
+        # costs more in collecting the garbage than in making it.
+        self.listening: tuple[Membership, ...] | None = None
         self.items: list[Item] = []
+
+    def all_listening(self) -> tuple[Membership, ...]:
+        if self.listening is None:
+            self.listening = tuple(self.members)
+        return self.listening
 
     def keep(self, item: Item, touched: list[_Feed]) -> None:
         if not self.items:

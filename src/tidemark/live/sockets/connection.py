@@ -40,6 +40,7 @@ FLUSH_ABOVE_BYTES: Final = 64 * 1024
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
     max_subscriptions: int = 100
+    max_message_bytes: int = 65_536
     backlog: BacklogLimits = BacklogLimits()
     # How long a client may take for the next part of a snapshot.
     patience_s: float = 30.0
@@ -91,7 +92,7 @@ class Connection:
         try:
             async with asyncio.timeout(INIT_WITHIN_S) as patience:
                 while True:
-                    message = read_message(await self._socket.receive())
+                    message = self._read(await self._socket.receive())
                     await self._on(message)
                     if self._session is not None:
                         patience.reschedule(None)
@@ -160,6 +161,13 @@ class Connection:
             self._cancel(operation_id)
 
     # What the client says.
+
+    def _read(self, text: str | bytes) -> messages.ClientMessage:
+        most = self._limits.max_message_bytes
+        # Read, it would take many times the memory of its text.
+        if len(text) > most or (isinstance(text, str) and len(text.encode()) > most):
+            raise Closed(messages.TOO_LARGE, f"A message has at most {most} bytes")
+        return read_message(text)
 
     async def _on(self, message: messages.ClientMessage) -> None:
         if isinstance(message, ConnectionInit):

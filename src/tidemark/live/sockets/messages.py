@@ -21,6 +21,8 @@ TOO_MANY_INITS: Final = 4429
 # Those of websockets that clients of the protocol take as a reason to connect again.
 GOING_AWAY: Final = 1001
 TRY_AGAIN_LATER: Final = 1013
+# And one that they do not.
+TOO_LARGE: Final = 1009
 
 MAX_ID_LENGTH: Final = 200
 

@@ -1,0 +1,187 @@
+"""Triggers of a server, asked for and changed over GraphQL, so that its checks and rules apply.
+
+In GraphQL a trigger belongs to its view, and people know it by its name alone. So where no view is
+named all of them are asked, some in each document.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import batched
+from typing import Any, Final
+
+import msgspec
+
+from tidemark.cli.answers import not_ours
+from tidemark.cli.graphql import GraphqlAsking
+from tidemark.cli.listing import Page
+from tidemark.cli.options import Server
+from tidemark.cli.outcome import usage_error
+from tidemark.errors import ClientError
+
+TRIGGER_FIELDS: Final = (
+    *("name", "view", "webhook", "match", "unmatch"),
+    *("since", "until", "enabled", "disabled_reason"),
+)
+DELIVERY_FIELDS: Final = (
+    *("event_id", "trigger_name", "event_type", "row_key", "source_timestamp", "status"),
+    *("attempts", "created_at", "next_attempt_at", "delivered_at", "response_status", "last_error"),
+    "payload",
+)
+STATUSES: Final = ("pending", "delivering", "delivered", "dead")
+LARGEST_PAGE: Final = 1000
+
+# As many fields as a server takes at the root of a document.
+_VIEWS_AT_ONCE: Final = 20
+_ROOT_FIELDS: Final = '{ __type(name: "Query") { fields { name } } }'
+_OF_VIEW: Final = "_trigger_deliveries"
+_NAME: Final = re.compile(r"[_A-Za-z][_0-9A-Za-z]*").fullmatch
+
+Trigger = dict[str, Any]
+
+
+class TriggerQuestions:
+    """What a server is asked about triggers; `view` is the only one that is looked at, if given.
+
+    `likely_views` are those of a configuration at hand. They are asked where the caller may not ask
+    the server which views it has.
+    """
+
+    def __init__(self, target: Server, view: str | None, likely_views: Sequence[str] = ()) -> None:
+        if view is not None and not _NAME(view):
+            raise usage_error(f"{view!r} cannot be the name of a view", field="view")
+        self._asking = GraphqlAsking(target)
+        self._view = view
+        self._likely_views = likely_views
+
+    def listed(self) -> list[msgspec.Raw]:
+        """All triggers that the caller may see, by name."""
+        found: list[tuple[str, msgspec.Raw]] = []
+        for views in batched(self._views(), _VIEWS_AT_ONCE, strict=False):
+            fields = " ".join(f"{it}_triggers {{ {' '.join(TRIGGER_FIELDS)} }}" for it in views)
+            for raw in self._ask(f"{{ {fields} }}").values():
+                for entry in _read(raw, list[msgspec.Raw]):
+                    found.append((_read(entry, Trigger)["name"], entry))
+        return [entry for _, entry in sorted(found, key=lambda pair: pair[0])]
+
+    def add(
+        self, name: str, webhook: str, match: msgspec.Raw, unmatch: msgspec.Raw | None
+    ) -> msgspec.Raw:
+        assert self._view is not None
+        given = {"name": name, "webhook": webhook, "match": match}
+        if unmatch is not None:
+            given["unmatch"] = unmatch
+        document = (
+            f"mutation ($input: {self._view}TriggerInput!) {{ create_{self._view}_trigger"
+            f"(input: $input) {{ {' '.join(TRIGGER_FIELDS)} }} }}"
+        )
+        return self._only(document, {"input": given})
+
+    def change(self, verb: str, name: str) -> msgspec.Raw:
+        """`verb` is delete, enable or disable; the trigger as the server then shows it."""
+        document = (
+            f"mutation ($name: String!) {{ {verb}_{self._view_of(name)}_trigger(name: $name)"
+            f" {{ {' '.join(TRIGGER_FIELDS)} }} }}"
+        )
+        return self._only(document, {"name": name})
+
+    def redeliver(self, name: str, event_id: str | None) -> int:
+        """How many deliveries are made again."""
+        document = (
+            "mutation ($name: String!, $event: String) {"
+            f" redeliver_{self._view_of(name)}_trigger(name: $name, event_id: $event) }}"
+        )
+        return _read(self._only(document, {"name": name, "event": event_id}), int)
+
+    def deliveries(self, name: str, status: str | None, limit: int | None) -> Iterator[Page]:
+        """The latest first, page by page, up to `limit` of them."""
+        document = (
+            "query ($name: String!, $status: DeliveryStatus, $limit: Int, $after: String) {"
+            f" {self._view_of(name)}{_OF_VIEW}"
+            "(name: $name, status: $status, limit: $limit, after: $after)"
+            f" {{ deliveries {{ {' '.join(DELIVERY_FIELDS)} }} next_cursor }} }}"
+        )
+        left, cursor = limit, None
+        while True:
+            size = LARGEST_PAGE if left is None else min(LARGEST_PAGE, left)
+            variables = {"name": name, "status": status, "limit": size, "after": cursor}
+            answer = _read(self._only(document, variables), dict[str, msgspec.Raw])
+            try:
+                entries = _read(answer["deliveries"], list[msgspec.Raw])
+                cursor = _read(answer["next_cursor"], str | None)
+            except KeyError:
+                raise not_ours("deliveries that cannot be read") from None
+            yield Page(entries, next_cursor=cursor)
+            if left is not None:
+                left -= len(entries)
+            if cursor is None or left == 0:
+                return
+
+    def _view_of(self, name: str) -> str:
+        """The view of a trigger; `not_found` if the caller may not see one of this name."""
+        for views in batched(self._views(), _VIEWS_AT_ONCE, strict=False):
+            fields = " ".join(f"{it}_trigger(name: $name) {{ view }}" for it in views)
+            answer = self._ask(f"query ($name: String!) {{ {fields} }}", {"name": name})
+            for raw in answer.values():
+                found = _read(raw, Trigger | None)
+                if found is not None:
+                    return str(found["view"])
+        of_view = "" if self._view is None else f" on the view {self._view}"
+        raise ClientError(
+            f"there is no trigger {name}{of_view}",
+            hint="`tidemark triggers list` shows those there are.",
+            field="name",
+            code="not_found",
+        )
+
+    def _views(self) -> list[str]:
+        if self._view is not None:
+            return [self._view]
+        try:
+            [answer] = self._ask(_ROOT_FIELDS).values()
+        except ClientError as error:
+            if error.code != "forbidden":
+                raise
+            if self._likely_views:
+                return list(self._likely_views)
+            raise usage_error(
+                "this key may not ask which views there are",
+                "Name the view with --view, or give the key the scope `introspect`.",
+                "view",
+            ) from None
+        names = {field["name"] for field in _read(answer, Trigger)["fields"]}
+        return sorted(
+            view
+            for name in names
+            if name.endswith(_OF_VIEW)
+            and f"{(view := name.removesuffix(_OF_VIEW))}_triggers" in names
+        )
+
+    def _only(self, document: str, variables: Mapping[str, Any]) -> msgspec.Raw:
+        [found] = self._ask(document, variables).values()
+        return found
+
+    def _ask(
+        self, document: str, variables: Mapping[str, Any] | None = None
+    ) -> dict[str, msgspec.Raw]:
+        try:
+            return self._asking.ask(document, variables)
+        except ClientError as error:
+            if error.code != "graphql_invalid":
+                raise
+            views = [self._view] if self._view is not None else self._likely_views
+            raise ClientError(
+                f"the server has no {' or no '.join(views)} whose rows can be watched",
+                hint="`tidemark schema` prints what there is; a view with `live: false` has no"
+                " triggers.",
+                field="view",
+                code="unknown_view",
+            ) from error
+
+
+def _read(raw: msgspec.Raw, kind: Any) -> Any:
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.MsgspecError:
+        raise not_ours("an answer of GraphQL that cannot be read") from None
