@@ -28,7 +28,7 @@ run: ## Set up and start Tidemark with sample traffic on 127.0.0.1:8787
 	@exec $(BIN)/tidemark up --demo
 
 .PHONY: test
-test: setup postgres java lint types imports ## Set up, check and run every test
+test: setup postgres java browser lint types imports ## Set up, check and run every test
 	@exec $(BIN)/pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 .PHONY: postgres
@@ -40,6 +40,12 @@ postgres: setup ## Find a PostgreSQL for the tests, or install one
 java: ## Find a Java for Spark, or install one
 	@$(FIND_JAVA) --quiet || scripts/venv java || true
 	@$(FIND_JAVA)
+
+.PHONY: browser
+browser: setup ## Find a Chromium for the tests, or install one (Debian, as root)
+	@$(BIN)/python -m tests.services.browser --quiet || \
+		{ apt-get -qq update && apt-get -qq install --yes chromium >/dev/null; } || true
+	@$(BIN)/python -m tests.services.browser
 
 .PHONY: lint
 lint: setup ## Check style and formatting

@@ -17,7 +17,7 @@ import sys
 import time
 from functools import partial
 from types import TracebackType
-from typing import Final, Self, TypeVar, cast
+from typing import Any, Final, Self, TypeVar, cast
 
 import msgspec
 import uvloop
@@ -37,11 +37,18 @@ _TIME: Final = b'"ts_timestamp":"'
 Answer = TypeVar("Answer")
 
 
+class Subscription(msgspec.Struct, frozen=True):
+    """What a client asks for."""
+
+    query: str
+    variables: dict[str, Any]
+
+
 class Join(msgspec.Struct, frozen=True, tag=True):
-    """One client for each document. `expected` messages come for each before it is answered."""
+    """One client for each; `expected` messages come to each of them before it is answered."""
 
     port: int
-    documents: list[str]
+    subscriptions: list[Subscription]
     expected: int
 
 
@@ -105,9 +112,9 @@ class Clients:
         self._process.terminate()
         self._process.communicate()
 
-    async def join(self, port: int, documents: list[str], expected: int = 0) -> float:
+    async def join(self, port: int, subscriptions: list[Subscription], expected: int = 0) -> float:
         """In how many seconds all had joined and had as many messages as expected."""
-        joined = await self._ask(Join(port, documents, expected), Joined)
+        joined = await self._ask(Join(port, subscriptions, expected), Joined)
         if joined.problem is not None:
             raise RuntimeError(joined.problem)
         return joined.seconds
@@ -128,7 +135,8 @@ class Clients:
         return await asyncio.to_thread(self._exchange, order, answer)
 
     def _exchange(self, order: msgspec.Struct, answer: type[Answer]) -> Answer:
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.write(msgspec.json.encode(order) + b"\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
@@ -140,12 +148,12 @@ class Clients:
 class _Client(asyncio.Protocol):
     """One websocket with one subscription."""
 
-    def __init__(self, crowd: _Crowd, document: str) -> None:
+    def __init__(self, crowd: _Crowd, subscription: Subscription) -> None:
         self.messages = 0
         self.reads = 0
         self.is_sampled = False
         self._crowd = crowd
-        self._document = document
+        self._subscription = subscription
         self._rest = b""
         self._takes = self._shake_hands
 
@@ -177,7 +185,7 @@ class _Client(asyncio.Protocol):
             return
         self._rest = b""
         self._takes = self._count
-        subscribe = {"type": "subscribe", "id": "1", "payload": {"query": self._document}}
+        subscribe = {"type": "subscribe", "id": "1", "payload": self._subscription}
         # Both at once: the server takes them one after the other.
         self.transport.write(
             _masked(_TEXT, b'{"type":"connection_init"}')
@@ -261,17 +269,17 @@ class _Crowd:
         loop = asyncio.get_running_loop()
         began = time.perf_counter()
         self.is_leaving = False
-        wanted = len(self.clients) + len(order.documents)
-        for first in range(0, len(order.documents), AT_ONCE):
+        wanted = len(self.clients) + len(order.subscriptions)
+        for first in range(0, len(order.subscriptions), AT_ONCE):
             made = await asyncio.gather(
                 *(
-                    loop.create_connection(partial(_Client, self, document), HOST, order.port)
-                    for document in order.documents[first : first + AT_ONCE]
+                    loop.create_connection(partial(_Client, self, subscription), HOST, order.port)
+                    for subscription in order.subscriptions[first : first + AT_ONCE]
                 )
             )
             self.clients += [client for _, client in made]
         while self._problem is None:
-            newest = self.clients[wanted - len(order.documents) :]
+            newest = self.clients[wanted - len(order.subscriptions) :]
             if all(client.messages >= order.expected for client in newest):
                 break
             if time.perf_counter() - began > JOINED_WITHIN_S:

@@ -6,10 +6,11 @@ A real server over a store that this process feeds; the clients are a process of
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from benchmarks.live.clients import Subscription
 from benchmarks.live.driving import COMMITS_PER_S, as_fast_as_taken, at_a_rate
 from benchmarks.live.feed import account
 from benchmarks.live.rig import Cell, Rig, Served, Store, Used
@@ -21,6 +22,9 @@ IDLE_SETTLE_S: Final = 1.0
 FIELDS: Final = (
     "operation data { trade_id account symbol side quantity price executed_at } fields ts_timestamp"
 )
+
+
+Where: TypeAlias = dict[str, Any]
 
 
 class Throughput(msgspec.Struct, frozen=True):
@@ -92,8 +96,8 @@ async def measure_delivery(rig: Rig) -> Delivery:
 
 async def _throughput(rig: Rig, served: Served, store: Store, cell: Cell) -> Throughput:
     # From where the log ends: a thousand times all the rows there are is another measurement.
-    document = subscription(VIEW, f'after: "{served.feed.received_at}"')
-    await served.clients.join(served.port, [document] * cell.clients)
+    wanted = subscription(VIEW, after=served.feed.received_at)
+    await served.clients.join(served.port, [wanted] * cell.clients)
     [view] = served.feed.views
 
     async def commit() -> int:
@@ -118,10 +122,10 @@ async def _lateness(rig: Rig, served: Served, store: Store, clients: int) -> Lat
     scale = rig.scale
     [view] = served.feed.views
     if clients == 1:
-        documents = [subscription(VIEW)]
+        wanted = [subscription(VIEW)]
     else:
-        documents = [subscription(VIEW, of_account(number)) for number in range(clients)]
-    joined_in_s = await served.clients.join(served.port, documents, scale.rows // clients)
+        wanted = [subscription(VIEW, of_account(number)) for number in range(clients)]
+    joined_in_s = await served.clients.join(served.port, wanted, scale.rows // clients)
 
     async def commit() -> int:
         await served.feed.change(view, scale.changes_per_s // COMMITS_PER_S)
@@ -146,36 +150,43 @@ async def _lateness(rig: Rig, served: Served, store: Store, clients: int) -> Lat
 async def _idle(rig: Rig, served: Served, store: Store) -> Idle:
     subscribers, clients = rig.scale.idle_clients, served.clients
     rows_each = rig.scale.rows // subscribers
+    wheres = [of_account(number) for number in range(subscribers)]
     # PROGRESS comes when all rows have.
-    documents = [
-        subscription(VIEW, f"progress: true, {of_account(number)}") for number in range(subscribers)
-    ]
-    await clients.join(served.port, documents[:WARM_UP_CLIENTS], rows_each + 1)
+    wanted = [subscription(VIEW, where, progress=True) for where in wheres]
+    await clients.join(served.port, wanted[:WARM_UP_CLIENTS], rows_each + 1)
     await clients.leave()
     await asyncio.sleep(IDLE_SETTLE_S)
     before = served.rss_mib()
-    joined_in_s = await clients.join(served.port, documents, rows_each + 1)
+    joined_in_s = await clients.join(served.port, wanted, rows_each + 1)
     await asyncio.sleep(IDLE_SETTLE_S)
     with_them = served.rss_mib()
     await clients.leave()
     await asyncio.sleep(IDLE_SETTLE_S)
-    after = f'after: "{served.feed.received_at}"'
-    resumed_in_s = await clients.join(
-        served.port,
-        [
-            subscription(VIEW, f"progress: true, {after}, {of_account(number)}")
-            for number in range(subscribers)
-        ],
-        1,
-    )
+    after = served.feed.received_at
+    wanted = [subscription(VIEW, where, after=after, progress=True) for where in wheres]
+    resumed_in_s = await clients.join(served.port, wanted, 1)
     await clients.leave()
     return Idle(store, subscribers, rig.scale.rows, joined_in_s, resumed_in_s, before, with_them)
 
 
-def subscription(view: str, arguments: str = "") -> str:
-    given = f"({arguments})" if arguments else ""
-    return f"subscription {{ {view}{given} {{ {FIELDS} }} }}"
+def subscription(
+    view: str,
+    where: Where | None = None,
+    *,
+    after: int | None = None,
+    progress: bool = False,
+) -> Subscription:
+    """One document for all of a view, as clients have it; what differs are its variables."""
+    return Subscription(
+        f"subscription ($where: {view}_bool_exp, $after: String, $progress: Boolean)"
+        f" {{ {view}(where: $where, after: $after, progress: $progress) {{ {FIELDS} }} }}",
+        {
+            "where": where or {},
+            "after": None if after is None else str(after),
+            "progress": progress,
+        },
+    )
 
 
-def of_account(number: int) -> str:
-    return f'where: {{account: {{_eq: "{account(number)}"}}}}'
+def of_account(number: int) -> Where:
+    return {"account": {"_eq": account(number)}}

@@ -1,7 +1,7 @@
 """Plays the pipeline: rows and changes straight into a store of views, as fast as it takes them.
 
-A view's rows are told by their number: row `n` belongs to account `n % accounts`. Every change is an
-UPDATE of the quantity of the next row, so that no two changes soon after each other are of one row.
+A view's rows are told by their number: row `n` belongs to account `n % accounts`. Every change is
+an UPDATE of the quantity of the next row: no two soon after each other are of the same row.
 `received_at` is the wall clock just before the commit begins: what a client finds in a message says
 how long it has been under way, the commit included.
 """

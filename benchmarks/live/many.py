@@ -49,11 +49,11 @@ async def _measure(rig: Rig, store: Store) -> Many:
         number * QUANTITIES // watching for number in range(scale.clients_per_view - watching)
     ]
     async with rig.served(store, views, scale.rows_per_view, watching) as served:
-        after = f'after: "{served.feed.received_at}"'
+        after = served.feed.received_at
         wheres = [of_account(number) for number in range(watching)]
-        wheres += [f'where: {{quantity: {{_gte: "{bound}"}}}}' for bound in bounds]
-        documents = [subscription(view, f"{after}, {where}") for view in views for where in wheres]
-        await served.clients.join(served.port, documents)
+        wheres += [{"quantity": {"_gte": f"{bound}"}} for bound in bounds]
+        wanted = [subscription(view, where, after=after) for view in views for where in wheres]
+        await served.clients.join(served.port, wanted)
         turns = cycle(served.feed.views)
         # Who sees a quantity before or after a change hears of it.
         hear = [1 + sum(bound <= quantity for bound in bounds) for quantity in range(QUANTITIES)]
@@ -76,7 +76,7 @@ async def _measure(rig: Rig, store: Store) -> Many:
     return Many(
         store=store,
         views=len(views),
-        clients=len(documents),
+        clients=len(wanted),
         rows=scale.rows_per_view,
         messages_per_s=fast.messages / fast.seconds,
         messages_per_change=per_change,

@@ -1,4 +1,4 @@
-"""A store of views fed by hand, as a pipeline would: rows, changes and frontier, commit by commit."""
+"""A store of views fed by hand, as a pipeline would: rows, changes, frontier, commit by commit."""
 
 from __future__ import annotations
 

@@ -88,6 +88,11 @@ class Live:
         """What is served now; None as long as nothing is."""
         return self._serving
 
+    @property
+    def triggers(self) -> TriggerStore | None:
+        """The store of triggers; None as long as it is not opened."""
+        return self._triggers
+
     def start(self) -> None:
         self._following = asyncio.create_task(self._follow())
 

@@ -23,7 +23,10 @@ from tidemark.pipeline.output.schema import ViewSchema
 
 
 def check_access(config: Config) -> None:
-    """Opens what tokens are verified with, and asks for what triggers need. Raises `ConfigError`."""
+    """Opens what tokens are verified with, and asks for what triggers need.
+
+    Raises `ConfigError`.
+    """
     Gatekeeper(config)
     if config.triggers and not config.webhooks.secrets:
         raise ConfigError(

@@ -83,9 +83,10 @@ class Tidemark:
         adjustments = Adjustments(views, self._watch)
         errors = PipelineErrors(views)
         admin = Admin(store)
-        explain = Explain(config, store, views)
         status = PipelineStatus(config.state_dir)
-        self._live = Live(config, views, clock) if config.live.enabled and views.has_any else None
+        live = Live(config, views, clock) if config.live.enabled and views.has_any else None
+        self._live = live
+        explain = Explain(config, store, views, lambda: live.triggers if live else None, clock)
         health = Health(
             store,
             views,

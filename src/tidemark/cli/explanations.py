@@ -75,6 +75,8 @@ def _of_event(explanation: Entry) -> Iterator[tuple[str, Iterable[str]]]:
     yield "meters", _lines_of(_meter, explanation.get("meters", []))
     yield "tables", _lines_of(_table, explanation.get("tables", []))
     yield "adjustments", map(_adjustment, explanation.get("adjustments", []))
+    yield "views", map(_view, explanation.get("views", []))
+    yield "triggers", _lines_of(_trigger, explanation.get("triggers", []))
     yield "refused with the same key", map(_refusal, explanation.get("refusals", []))
     yield "notes", (f"  {note}" for note in explanation.get("notes", []))
 
@@ -194,8 +196,7 @@ def _outcome(entry: Entry) -> str:
 
 
 def _moved(moved: Entry) -> Iterator[str]:
-    row = ", ".join(_value(value) for value in moved["row"].values())
-    yield f"    {moved['operation']} of the row {row}"
+    yield f"    {moved['operation']} of the row {_row(moved)}"
     changed = moved["changed"].items()
     yield from pairs(
         ((name, f"{_value(it['from'])} → {_value(it['to'])}") for name, it in changed), indent=6
@@ -213,6 +214,29 @@ def _adjustment(it: Entry) -> str:
         f"  {it['meter']}: {it['quantity']} in {period}, {it['reason']}"
         f" (by {it['ingressSequence']}{corrects})"
     )
+
+
+def _view(it: Entry) -> str:
+    return f"  {it['view']}: {it['operation']} of the row {_row(it)} at {it['tsTimestamp']}"
+
+
+def _trigger(it: Entry) -> Iterator[str]:
+    fired = f"{it['eventType']}: " if "eventType" in it else ""
+    outcome = it["outcome"].replace("_", " ")
+    yield f"  {it['trigger']} on {it['view']}, row {_row(it)}: {outcome}: {fired}{it['reason']}"
+    rows = _present(it, ("event id", "eventId"))
+    delivery = it.get("delivery")
+    if delivery is not None:
+        attempts = plural(delivery["attempts"], "attempt")
+        rows.append(("delivery", f"{delivery['status']} after {attempts}"))
+        rows += _present(delivery, ("last answer", "responseStatus"), ("", "lastError"))
+        rows += _present(delivery, ("enqueued", "createdAt"), ("next attempt", "nextAttemptAt"))
+        rows += _present(delivery, ("settled", "settledAt"))
+    yield from pairs(rows, indent=4)
+
+
+def _row(entry: Entry) -> str:
+    return ", ".join(_value(value) for value in entry["row"].values())
 
 
 def _refusal(reject: Entry) -> str:

@@ -154,7 +154,8 @@ def configured_views(config_path: Path | None) -> list[str]:
     if _find(config_path) is None and not _environment_has_settings():
         return []
     config = configuration(config_path).config
-    return [name for name, it in (*config.meters.items(), *config.views.items()) if it.live]
+    meters = [name for name, meter in config.meters.items() if meter.live]
+    return meters + [name for name, view in config.views.items() if view.live]
 
 
 def callable_url(host: str, port: int) -> str:

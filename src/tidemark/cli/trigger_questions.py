@@ -7,8 +7,7 @@ named all of them are asked, some in each document.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import batched
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -44,11 +43,13 @@ Trigger = dict[str, Any]
 class TriggerQuestions:
     """What a server is asked about triggers; `view` is the only one that is looked at, if given.
 
-    `likely_views` are those of a configuration at hand. They are asked where the caller may not ask
-    the server which views it has.
+    `likely_views` finds those of a configuration at hand. They are asked where the caller may not
+    ask the server which views it has.
     """
 
-    def __init__(self, target: Server, view: str | None, likely_views: Sequence[str] = ()) -> None:
+    def __init__(
+        self, target: Server, view: str | None, likely_views: Callable[[], Sequence[str]]
+    ) -> None:
         if view is not None and not _NAME(view):
             raise usage_error(f"{view!r} cannot be the name of a view", field="view")
         self._asking = GraphqlAsking(target)
@@ -58,7 +59,7 @@ class TriggerQuestions:
     def listed(self) -> list[msgspec.Raw]:
         """All triggers that the caller may see, by name."""
         found: list[tuple[str, msgspec.Raw]] = []
-        for views in batched(self._views(), _VIEWS_AT_ONCE, strict=False):
+        for views in self._some_views_at_a_time():
             fields = " ".join(f"{it}_triggers {{ {' '.join(TRIGGER_FIELDS)} }}" for it in views)
             for raw in self._ask(f"{{ {fields} }}").values():
                 for entry in _read(raw, list[msgspec.Raw]):
@@ -76,7 +77,15 @@ class TriggerQuestions:
             f"mutation ($input: {self._view}TriggerInput!) {{ create_{self._view}_trigger"
             f"(input: $input) {{ {' '.join(TRIGGER_FIELDS)} }} }}"
         )
-        return self._only(document, {"input": given})
+        try:
+            return self._only(document, {"input": given})
+        except ClientError as error:
+            if error.code == "graphql_variables":
+                error.hint = (
+                    f"`tidemark schema` prints the columns of {self._view} and what each can be"
+                    " compared with."
+                )
+            raise
 
     def change(self, verb: str, name: str) -> msgspec.Raw:
         """`verb` is delete, enable or disable; the trigger as the server then shows it."""
@@ -92,7 +101,8 @@ class TriggerQuestions:
             "mutation ($name: String!, $event: String) {"
             f" redeliver_{self._view_of(name)}_trigger(name: $name, event_id: $event) }}"
         )
-        return _read(self._only(document, {"name": name, "event": event_id}), int)
+        count: int = _read(self._only(document, {"name": name, "event": event_id}), int)
+        return count
 
     def deliveries(self, name: str, status: str | None, limit: int | None) -> Iterator[Page]:
         """The latest first, page by page, up to `limit` of them."""
@@ -120,7 +130,7 @@ class TriggerQuestions:
 
     def _view_of(self, name: str) -> str:
         """The view of a trigger; `not_found` if the caller may not see one of this name."""
-        for views in batched(self._views(), _VIEWS_AT_ONCE, strict=False):
+        for views in self._some_views_at_a_time():
             fields = " ".join(f"{it}_trigger(name: $name) {{ view }}" for it in views)
             answer = self._ask(f"query ($name: String!) {{ {fields} }}", {"name": name})
             for raw in answer.values():
@@ -135,6 +145,11 @@ class TriggerQuestions:
             code="not_found",
         )
 
+    def _some_views_at_a_time(self) -> Iterator[list[str]]:
+        views = self._views()
+        for start in range(0, len(views), _VIEWS_AT_ONCE):
+            yield views[start : start + _VIEWS_AT_ONCE]
+
     def _views(self) -> list[str]:
         if self._view is not None:
             return [self._view]
@@ -143,8 +158,9 @@ class TriggerQuestions:
         except ClientError as error:
             if error.code != "forbidden":
                 raise
-            if self._likely_views:
-                return list(self._likely_views)
+            likely = list(self._likely_views())
+            if likely:
+                return likely
             raise usage_error(
                 "this key may not ask which views there are",
                 "Name the view with --view, or give the key the scope `introspect`.",
@@ -170,11 +186,11 @@ class TriggerQuestions:
         except ClientError as error:
             if error.code != "graphql_invalid":
                 raise
-            views = [self._view] if self._view is not None else self._likely_views
+            told = "views of this configuration" if self._view is None else f"view {self._view}"
             raise ClientError(
-                f"the server has no {' or no '.join(views)} whose rows can be watched",
+                f"the server has no {told} whose rows can be watched",
                 hint="`tidemark schema` prints what there is; a view with `live: false` has no"
-                " triggers.",
+                " triggers, and --view names one.",
                 field="view",
                 code="unknown_view",
             ) from error

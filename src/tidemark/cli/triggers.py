@@ -20,6 +20,7 @@ from tidemark.cli.trigger_questions import (
     TRIGGER_FIELDS,
     TriggerQuestions,
 )
+from tidemark.errors import ClientError
 from tidemark.timestamps import format_timestamp
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -102,7 +103,7 @@ def _questions(
     url: str | None, api_key: str | None, config_path: Path | None, view: str | None
 ) -> TriggerQuestions:
     target = server(url, api_key, config_path)
-    return TriggerQuestions(target, view, [] if view else configured_views(config_path))
+    return TriggerQuestions(target, view, lambda: configured_views(config_path))
 
 
 @triggers.command("list")
@@ -216,6 +217,14 @@ def redeliver(
     before.
     """
     count = _questions(**of_server, view=view).redeliver(name, event_id)
+    if event_id is not None and not count:
+        raise ClientError(
+            f"the trigger {name} has no event {event_id} that can be sent again",
+            hint=f"`tidemark triggers deliveries {name}` lists what is kept; one that is still to"
+            " be delivered is sent anyway.",
+            field="event_id",
+            code="not_found",
+        )
     if as_json:
         write_json({"trigger": name, "redelivered": count})
         return

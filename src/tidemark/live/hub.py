@@ -71,6 +71,9 @@ class Watcher(Subscriber, Protocol):
     def reached(self, received_at: int) -> None:
         """Everything up to this time was taken."""
 
+    def beat(self, received_at: int) -> None:
+        """The same, to be told even if nothing is new."""
+
     async def room(self) -> None:
         """Waits until its client has taken what was sent."""
 
@@ -214,7 +217,7 @@ class Hub:
         """Tells those who want to know up to when they have everything."""
         for followed in self._followed.values():
             for watcher in list(followed.joined):
-                watcher.reached(max(watcher.since, followed.position))
+                watcher.beat(max(watcher.since, followed.position))
 
     async def _send_snapshot(
         self, store: ViewsStore, view: str, wanted: Filter, watcher: Watcher

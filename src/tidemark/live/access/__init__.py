@@ -12,7 +12,15 @@ from tidemark.live.access.sessions import (
     Gatekeeper,
     Session,
     session_from_json,
+    session_of,
     session_to_json,
 )
 
-__all__ = ["Gatekeeper", "RowRules", "Session", "session_from_json", "session_to_json"]
+__all__ = [
+    "Gatekeeper",
+    "RowRules",
+    "Session",
+    "session_from_json",
+    "session_of",
+    "session_to_json",
+]

@@ -114,7 +114,7 @@ class Gatekeeper:
         token in `authToken`. Raises `AccessDenied`.
         """
         if self.open:
-            return _session_of(ANYONE)
+            return session_of(ANYONE)
         token = _token_of_params(connection_params or {}) or _token_of_headers(headers)
         if token is None:
             raise AccessDenied(
@@ -139,10 +139,11 @@ class Gatekeeper:
                 hint="Send a token of an issuer in `auth.jwt`.",
             )
         bearer = b"Bearer " + token.encode("utf-8", "surrogateescape")
-        return _session_of(self._access.identify({b"authorization": bearer}))
+        return session_of(self._access.identify({b"authorization": bearer}))
 
 
-def _session_of(caller: Caller) -> Session:
+def session_of(caller: Caller) -> Session:
+    """The session of somebody with an API key, or without one where none is needed."""
     return Session(caller.name, {}, caller.scopes, caller.tenants, None)
 
 

@@ -84,9 +84,14 @@ class Subscription:
             self._outlet.fell_behind(backlog.resume_after)
 
     def reached(self, received_at: int) -> None:
-        """All up to this time was taken; who asked for it is told."""
+        """All up to this time was taken; who asked for it is told, unless it was already."""
+        if max(self.since, received_at) > self._told:
+            self.beat(received_at)
+
+    def beat(self, received_at: int) -> None:
+        """The same, told again: it also says that the server is there."""
         self.since = max(self.since, received_at)
-        if not self._progress or self.since <= self._told:
+        if not self._progress:
             return
         if self._backlog is None and not self._outlet.is_congested:
             self._tell(self.since)

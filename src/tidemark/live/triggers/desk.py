@@ -76,7 +76,7 @@ class TriggerDesk:
 
     async def of_view(self, session: Session, view: str) -> list[shown.Trigger]:
         found = await self._store.listed(view=view)
-        return [_shown(trigger) for trigger in found if _may_see(session, trigger)]
+        return [_shown(trigger) for trigger in found if may_see(session, trigger)]
 
     async def find(self, session: Session, view: str, name: str) -> shown.Trigger | None:
         try:
@@ -111,7 +111,7 @@ class TriggerDesk:
         except UnknownTrigger:
             trigger = None
         # One that is not theirs to see is as if it were not there.
-        if trigger is None or trigger.view != view or not _may_see(session, trigger):
+        if trigger is None or trigger.view != view or not may_see(session, trigger):
             raise NotFound(
                 f"the view {view} has no trigger of this name",
                 field="name",
@@ -131,7 +131,8 @@ class TriggerDesk:
         return trigger
 
 
-def _may_see(session: Session, trigger: Trigger) -> bool:
+def may_see(session: Session, trigger: Trigger) -> bool:
+    """Whether a trigger is theirs to know of."""
     if not session.by_token and session.tenants is None:
         return True
     if trigger.creator is None:

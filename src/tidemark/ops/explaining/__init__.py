@@ -1,9 +1,10 @@
 """Why was this not counted? Everything that is known of one event, in the order of the flow.
 
-What decides is in modules without I/O; two of them ask the stores.
+What decides is in modules without I/O; three of them ask the stores.
 
 finding       which event, or refusal, is asked about
 gathering     what ledger and views know of it
+triggering    what triggers made of the rows that it moved
 
 origins       where its key comes from
 contents      what it says, or puts in another's place

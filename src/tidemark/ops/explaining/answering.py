@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from tidemark.ledger.port import EventRow, RejectRow
 from tidemark.ops.explaining.corrections import deciding
 from tidemark.ops.explaining.gathering import InLedger, InViews, MeterFinding
+from tidemark.ops.explaining.triggering import TriggerFinding
 from tidemark.ops.explaining.verdicts import Outcome
 
 # How each outcome is told of the meters that it belongs to, in this order.
@@ -20,13 +21,19 @@ _TOLD: tuple[tuple[Outcome, str], ...] = (
 )
 
 
-def answer_of(found: InLedger, views: InViews | None, why_not: str) -> str:
+def answer_of(
+    found: InLedger,
+    views: InViews | None,
+    why_not: str,
+    triggers: Sequence[TriggerFinding] = (),
+) -> str:
     """`why_not` says why the views say nothing of it, where they do not."""
     sentences = [_what_it_is(found.event, found.original)]
     if views is None:
         sentences.append(why_not)
     else:
         sentences += _in_views(found.event, views)
+    sentences += _fired(triggers)
     if found.original is None:
         sentences += _corrected(found.corrections)
     return " ".join(sentences)
@@ -82,6 +89,16 @@ def _corrected(corrections: Sequence[EventRow]) -> Iterable[str]:
     if decides is not None:
         how = "voided" if decides.control == "void" else "amended"
         yield f"{decides.ingress_sequence} has {how} it since."
+
+
+def _fired(triggers: Sequence[TriggerFinding]) -> Iterable[str]:
+    fired = [
+        f"{it.trigger.name} ({it.event_type}, {it.delivery.status})"
+        for it in triggers
+        if it.delivery is not None
+    ]
+    if fired:
+        yield f"Fired {', '.join(fired)}."
 
 
 def _listed(findings: Sequence[MeterFinding]) -> str:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from tidemark.clock import Clock
 from tidemark.config import Config
 from tidemark.errors import TidemarkError
 from tidemark.ingress.identity import Identity
 from tidemark.ledger.port import EventRow, LedgerStore, RejectRow
+from tidemark.live.access import RowRules, session_of
+from tidemark.live.triggers.desk import may_see, rule_of
+from tidemark.live.triggers.port import TriggerStore
 from tidemark.ops.event_json import event_view, reject_view
 from tidemark.ops.explaining.answering import answer_of, answer_of_reject
 from tidemark.ops.explaining.contents import content_of
@@ -32,6 +38,15 @@ from tidemark.ops.explaining.shape import (
     identity_shown,
     meter_shown,
     table_shown,
+    trigger_shown,
+    view_shown,
+)
+from tidemark.ops.explaining.triggering import (
+    MovedRow,
+    Telling,
+    TriggerFinding,
+    look_into_triggers,
+    moved_rows,
 )
 from tidemark.ops.frontier import sequence_of_frontier
 from tidemark.ops.opened_views import OpenedViews
@@ -39,13 +54,24 @@ from tidemark.ops.pipeline_errors import error_entry
 from tidemark.pipeline.output.errors import ViewsError
 from tidemark.pipeline.time.plans import plan_of
 from tidemark.timestamps import format_timestamp
+from tidemark.web.access import Caller
 from tidemark.web.messages import Request, Response, json_response
 
 
 class Explain:
-    """The handler, over ledger and views."""
+    """The handler, over ledger, views and triggers; the store of these as soon as it is open."""
 
-    def __init__(self, config: Config, ledger: LedgerStore, views: OpenedViews) -> None:
+    def __init__(
+        self,
+        config: Config,
+        ledger: LedgerStore,
+        views: OpenedViews,
+        triggers: Callable[[], TriggerStore | None],
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._triggers = triggers
+        self._clock = clock
         self._streams = config.streams
         self._plan = plan_of(config)
         self._identity = Identity(ledger.salt)
@@ -57,7 +83,7 @@ class Explain:
         found = await find(self._ledger, query, request.caller)
         if isinstance(found, RejectRow):
             return json_response(await self._explain_reject(found))
-        return json_response(await self._explain_event(found))
+        return json_response(await self._explain_event(found, request.caller))
 
     async def _explain_reject(self, reject: RejectRow) -> RejectExplained:
         original = None
@@ -69,12 +95,14 @@ class Explain:
             original=None if original is None else event_view(original),
         )
 
-    async def _explain_event(self, event: EventRow) -> EventExplained:
+    async def _explain_event(self, event: EventRow, caller: Caller) -> EventExplained:
         found = await look_into_ledger(self._ledger, event)
         pipeline, views = await self._look_into_views(found)
         frontier = None if pipeline.frontier is None else int(pipeline.frontier)
+        rows = [] if views is None else moved_rows(views)
+        triggers, untold = await self._look_into_triggers(rows, caller)
         explained = EventExplained(
-            answer=answer_of(found, views, pipeline.reason),
+            answer=answer_of(found, views, pipeline.reason, triggers),
             event=event_view(event),
             identity=identity_shown(key_origin(event, self._identity, self._streams)),
             commit=commit_shown(found),
@@ -83,7 +111,9 @@ class Explain:
             original=None if found.original is None else event_view(found.original),
             corrections=corrections_shown(found.corrections, frontier),
             refusals=[reject_view(row) for row in found.refusals],
-            notes=_cut_off(found, views),
+            views=[view_shown(row) for row in rows],
+            triggers=[trigger_shown(finding) for finding in triggers],
+            notes=[*_cut_off(found, views), *untold],
         )
         if views is not None:
             explained.errors = [error_entry(row) for row in views.errors]
@@ -109,6 +139,31 @@ class Explain:
         except ViewsError as error:
             return PipelineShown(None, reason=_told(error)), None
         return PipelineShown(True, str(sequence)), views
+
+    async def _look_into_triggers(
+        self, rows: list[MovedRow], caller: Caller
+    ) -> tuple[list[TriggerFinding], list[str]]:
+        """What triggers made of the rows; or why that is not told."""
+        if not rows or not self._config.live.enabled:
+            return [], []
+        if "triggers" not in caller.scopes:
+            return [], ["Of triggers only keys with the scope `triggers` are told."]
+        store = self._triggers()
+        if store is None:
+            return [], ["Nothing is known of triggers: this server has not opened them yet."]
+        schemas = {row.schema.name: row.schema for row in rows}
+        session = session_of(caller)
+        try:
+            rules = RowRules(self._config, list(schemas.values()))
+            telling = Telling(
+                may_see=lambda trigger: may_see(session, trigger),
+                rule_of=rule_of(rules, schemas),
+                id_prefix=self._config.webhooks.id_prefix or "",
+                kept_since=self._clock.wall_us() - self._config.webhooks.history_us,
+            )
+            return await look_into_triggers(store, rows, telling), []
+        except TidemarkError as error:
+            return [], [f"Nothing is known of triggers: {error.message}."]
 
     def _time_of(self, event: EventRow) -> TimeShown:
         time = self._plan.streams.get(event.stream)

@@ -96,6 +96,7 @@ class InViews(msgspec.Struct, frozen=True):
     tables: list[TableFinding]
     # The definitions that the views were built with, as far as they are those of now.
     current_meters: dict[str, MeterDefinition]
+    schemas: dict[str, ViewSchema]
 
 
 async def look_into_ledger(ledger: LedgerStore, event: EventRow) -> InLedger:
@@ -162,7 +163,7 @@ async def look_into_views(views: ViewsStore, definitions: Definitions, found: In
         if event.stream == table.stream and event.control in (None, "void", "amend")
     ]
     current = {it.name: it for it in definitions.meters if look.unlike(it) is None}
-    return InViews(errors.errors, [*own, *by_corrections], meters, tables, current)
+    return InViews(errors.errors, [*own, *by_corrections], meters, tables, current, schemas)
 
 
 class _Look:

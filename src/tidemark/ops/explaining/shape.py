@@ -13,6 +13,7 @@ import msgspec
 
 from tidemark.config.durations import format_duration
 from tidemark.ledger.port import EventRow
+from tidemark.live.triggers.port import DeliveryRecord
 from tidemark.ops.adjustments import AdjustmentEntry, adjusted_period_end, adjustment_entry
 from tidemark.ops.event_json import EventView, RejectView
 from tidemark.ops.explaining.contents import reason_of
@@ -25,6 +26,7 @@ from tidemark.ops.explaining.gathering import (
 )
 from tidemark.ops.explaining.origins import KeyOrigin
 from tidemark.ops.explaining.rows import RowHistory, moved
+from tidemark.ops.explaining.triggering import MovedRow, TriggerFinding
 from tidemark.ops.explaining.verdicts import Judged
 from tidemark.ops.pipeline_errors import PipelineErrorEntry
 from tidemark.pipeline.definitions import METER_KEY, PERIOD_START, TENANT_ID, MeterDefinition
@@ -141,6 +143,40 @@ class TableShown(_Shape):
     shown_sequence: str | None = None
 
 
+class ViewShown(_Shape):
+    """A view that shows the change of a row, to subscribers with this `ts_timestamp`."""
+
+    view: str
+    row: dict[str, msgspec.Raw]
+    operation: str
+    ts_timestamp: str
+
+
+class DeliveryShown(_Shape):
+    """What became of an event on its way to its webhook."""
+
+    status: str
+    attempts: int
+    created_at: str
+    next_attempt_at: str | None = None
+    settled_at: str | None = None
+    response_status: int | None = None
+    last_error: str | None = None
+
+
+class TriggerShown(_Shape):
+    """What a trigger that watched the row made of its change; the event's id, if it has one."""
+
+    trigger: str
+    view: str
+    row: dict[str, msgspec.Raw]
+    outcome: str
+    reason: str
+    event_type: str | None = None
+    event_id: str | None = None
+    delivery: DeliveryShown | None = None
+
+
 class EventExplained(_Shape, tag_field="kind", tag="event"):
     """Everything that is known of an event."""
 
@@ -156,6 +192,8 @@ class EventExplained(_Shape, tag_field="kind", tag="event"):
     meters: list[MeterShown] = []
     tables: list[TableShown] = []
     adjustments: list[AdjustmentEntry] = []
+    views: list[ViewShown] = []
+    triggers: list[TriggerShown] = []
     refusals: list[RejectView] = []
     notes: list[str] = []
 
@@ -233,6 +271,38 @@ def table_shown(finding: TableFinding) -> TableShown:
         finding.verdict.reason,
         _moved(finding.histories, (TENANT_ID, *finding.table.key)),
         str(shown[-1]) if shown else None,
+    )
+
+
+def view_shown(row: MovedRow) -> ViewShown:
+    what = moved(row.change, row.schema.key)
+    timestamp = str(row.change.received_at)
+    return ViewShown(row.schema.name, what.row, what.operation, timestamp)
+
+
+def trigger_shown(finding: TriggerFinding) -> TriggerShown:
+    row, delivery = finding.row, finding.delivery
+    return TriggerShown(
+        trigger=finding.trigger.name,
+        view=row.schema.name,
+        row=moved(row.change, row.schema.key).row,
+        outcome=finding.outcome,
+        reason=finding.reason,
+        event_type=finding.event_type,
+        event_id=finding.event_id,
+        delivery=None if delivery is None else _delivery(delivery),
+    )
+
+
+def _delivery(record: DeliveryRecord) -> DeliveryShown:
+    return DeliveryShown(
+        status=record.status,
+        attempts=record.attempts,
+        created_at=format_timestamp(record.created_at),
+        next_attempt_at=_time(record.next_attempt_at),
+        settled_at=_time(record.settled_at),
+        response_status=record.last_status,
+        last_error=record.last_error,
     )
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Final, get_args
 
+from tidemark.live.triggers.port import STATUSES
+from tidemark.live.triggers.transitions import EventType
 from tidemark.ops.explaining.finding import EXPLAIN_PARAMETERS
 from tidemark.ops.explaining.table_verdicts import TableOutcome
+from tidemark.ops.explaining.triggering import Firing
 from tidemark.ops.explaining.verdicts import Outcome
 from tidemark.ops.openapi.answers import object_schema
 from tidemark.ops.openapi.describing import READ_CODES, TEXT, Describing, json_content
@@ -22,6 +25,7 @@ _ASKS: Final = {
 }
 _ANYTHING: Final[Schema] = {"description": "Any JSON value."}
 _FOLDED: Final[Schema] = {"type": ["boolean", "null"]}
+_ROW_KEY: Final[Schema] = {"type": "object", "description": "The columns of the row's key."}
 
 
 class ExplainOperations(Describing):
@@ -38,8 +42,10 @@ class ExplainOperations(Describing):
             "Why was this not counted?",
             "Everything that is known of one event or refusal, in the order of the flow: its "
             "identity, its place in order, whether it is folded, what the meters and tables made "
-            "of it and why, what corrected it, and what it moved. Name it by `key`, by `sequence` "
-            "or by `rejectId`; it must fit all that is given.",
+            "of it and why, what corrected it, what it moved, which views show that, and what "
+            "triggers and webhooks made of it. Name it by `key`, by `sequence` or by `rejectId`; "
+            "it must fit all that is given. Of triggers only keys with the scope `triggers` are "
+            "told.",
             {"description": "The explanation.", "content": json_content("Explanation")},
             (*READ_CODES, "not_found", "ambiguous_key"),
             scopes=("read",),
@@ -64,6 +70,8 @@ def explanation_schemas() -> dict[str, Schema]:
         "Explanation.meter": _meter(),
         "Explanation.table": _table(),
         "Explanation.moved": _moved(),
+        "Explanation.view": _view(),
+        "Explanation.trigger": _trigger(),
     }
 
 
@@ -122,8 +130,14 @@ def _event() -> Schema:
         "meters": _list("Explanation.meter"),
         "tables": _list("Explanation.table"),
         "adjustments": _list("AdjustmentEntry"),
+        "views": _list("Explanation.view"),
+        "triggers": _list("Explanation.trigger"),
         "refusals": _list("Reject"),
-        "notes": {"type": "array", "items": TEXT, "description": "Where a search was bounded."},
+        "notes": {
+            "type": "array",
+            "items": TEXT,
+            "description": "What could not be told, and where a search was bounded.",
+        },
     }
     return object_schema("What is known of an event.", always | sometimes, list(always))
 
@@ -207,7 +221,7 @@ def _moved() -> Schema:
     column = object_schema("", {"from": _ANYTHING, "to": _ANYTHING})
     always: Schema = {
         "operation": {"enum": ["insert", "update", "delete"]},
-        "row": {"type": "object", "description": "The columns of the row's key."},
+        "row": _ROW_KEY,
         "changed": {"type": "object", "additionalProperties": column},
         "sharedWith": {
             "type": "integer",
@@ -218,6 +232,51 @@ def _moved() -> Schema:
     return object_schema(
         "The change of a row at the event's commit, which is that of the whole commit.",
         always | {"moreMayShare": {"const": True}},
+        list(always),
+    )
+
+
+def _view() -> Schema:
+    always: Schema = {
+        "view": TEXT,
+        "row": _ROW_KEY,
+        "operation": {"enum": ["insert", "update", "delete"]},
+        "tsTimestamp": described(SHOWN_SEQUENCE, "The change's `ts_timestamp` in subscriptions."),
+    }
+    return object_schema("A view that shows the change of a row.", always, list(always))
+
+
+def _trigger() -> Schema:
+    delivered_always: Schema = {
+        "status": {"enum": list(STATUSES)},
+        "attempts": {"type": "integer", "minimum": 0},
+        "createdAt": SHOWN_TIME,
+    }
+    delivered_sometimes: Schema = {
+        "nextAttemptAt": SHOWN_TIME,
+        "settledAt": described(SHOWN_TIME, "When it was delivered or given up."),
+        "responseStatus": described({"type": "integer"}, "The status of the last answer."),
+        "lastError": described(TEXT, "Why the last attempt failed."),
+    }
+    always: Schema = {
+        "trigger": TEXT,
+        "view": TEXT,
+        "row": _ROW_KEY,
+        "outcome": {"enum": list(get_args(Firing))},
+        "reason": TEXT,
+    }
+    sometimes: Schema = {
+        "eventType": {"enum": list(get_args(EventType))},
+        "eventId": TEXT,
+        "delivery": object_schema(
+            "What became of the event on its way to the webhook.",
+            delivered_always | delivered_sometimes,
+            list(delivered_always),
+        ),
+    }
+    return object_schema(
+        "What a trigger that watched the row made of its change.",
+        always | sometimes,
         list(always),
     )
 
