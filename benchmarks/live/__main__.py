@@ -55,7 +55,7 @@ async def _measure(options: argparse.Namespace, arguments: list[str]) -> Results
 
 
 async def _webhooks(rig: Rig) -> list[WebhookRate]:
-    places = {
+    places: dict[str, str] = {
         store: rig.postgres.create_database()
         if store == "postgres"
         else f"sqlite:///{rig.home / 'triggers.db'}"

@@ -24,7 +24,7 @@ import uvloop
 
 HOST: Final = "127.0.0.1"
 AT_ONCE: Final = 50
-JOINED_WITHIN_S: Final = 300.0
+JOINED_WITHIN_S: Final = 120.0
 LOOK_EVERY_S: Final = 0.005
 MOST_SAMPLES: Final = 500_000
 
@@ -213,13 +213,12 @@ class _Client(asyncio.Protocol):
             end = begin + length
             if end > size:
                 break
-            # What is long is a result, and of short ones there are few.
-            if length < 140 and not data.startswith(_NEXT, begin):
-                self._other(data[at], data[begin:end])
-            else:
+            if data.startswith(_NEXT, begin):
                 messages += 1
                 if is_sampled:
                     self._crowd.note(data, begin, end)
+            else:
+                self._other(data[at], data[begin:end])
             at = end
         self.messages += messages
         self._crowd.messages += messages

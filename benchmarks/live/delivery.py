@@ -178,7 +178,7 @@ def subscription(
 ) -> Subscription:
     """One document for all of a view, as clients have it; what differs are its variables."""
     return Subscription(
-        f"subscription ($where: {view}_bool_exp, $after: String, $progress: Boolean)"
+        f"subscription ($where: {view}Expression, $after: String, $progress: Boolean)"
         f" {{ {view}(where: $where, after: $after, progress: $progress) {{ {FIELDS} }} }}",
         {
             "where": where or {},

@@ -85,7 +85,7 @@ def test_check_tells_what_the_sample_means(tmp_path: Path) -> None:
     assert "warning: auth.keys" in ran.err
     document = tidemark("check", "--json", cwd=tmp_path).json
     assert document["valid"] is True
-    assert document["access"] == {"mode": "open", "keys": []}
+    assert document["access"] == {"mode": "open", "keys": [], "issuers": []}
     assert document["streams"]["trades"]["fields"]["side"] == {
         "type": "enum",
         "required": True,

@@ -8,9 +8,10 @@ from pathlib import Path
 import click
 import pytest
 
+from tests.acceptance.cli_commands import COMMANDS
 from tidemark.cli.options import NO_SETTINGS
 from tidemark.cli.outcome import EXIT_CODES, ExitCode
-from tidemark.cli.program import VERBS, load_verb
+from tidemark.cli.program import VERBS
 from tidemark.config.environment import RESERVED
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md").read_text()
@@ -18,16 +19,16 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md").r
 
 def section(name: str) -> str:
     """What the page says about one command."""
-    _, _, rest = PAGE.partition(f"\n## `{name}`\n")
+    _, _, rest = PAGE.partition(f"# `{name}`\n")
     assert rest, f"there is no section about {name}"
-    return rest.partition("\n## ")[0]
+    return re.split(r"\n## |\n### `", rest, maxsplit=1)[0]
 
 
 def options(name: str) -> dict[str, click.Option]:
     """The options of a command by their long names."""
     return {
         max(param.opts, key=len): param
-        for param in load_verb(name).params
+        for param in COMMANDS[name].params
         if isinstance(param, click.Option)
     }
 
@@ -37,14 +38,14 @@ def test_every_command_stands_in_the_list_with_its_summary() -> None:
     assert listed == [(name, name, verb.summary) for name, verb in VERBS.items()]
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_has_its_line_and_every_line_its_option(name: str) -> None:
     text = section(name)
     documented = re.findall(r"^\| (?:`-[a-z]`, )?`(--[a-z-]+)[^|]*(?:\\\|[^|]*)?` \|", text, re.M)
     assert sorted(documented) == sorted(options(name))
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_the_line_of_usage_has_every_option_and_argument(name: str) -> None:
     [usage] = re.findall(rf"^`tidemark {name} .*`$|^`tidemark {name}.*`$", section(name), re.M)
     assert sorted(set(re.findall(r"--[a-z-]+", usage))) == sorted(
@@ -52,7 +53,7 @@ def test_the_line_of_usage_has_every_option_and_argument(name: str) -> None:
     )
     if "--config" in options(name):
         assert "[-c PATH]" in usage
-    for param in load_verb(name).params:
+    for param in COMMANDS[name].params:
         if isinstance(param, click.Argument):
             assert (param.metavar or "").strip("[]") in usage
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
+from tests.acceptance.cli_commands import COMMANDS
 from tests.acceptance.cli_runs import (
     PROGRAM,
     environment,
@@ -61,9 +62,9 @@ def test_the_help_of_a_command_begins_with_its_summary(name: str) -> None:
     assert f"Usage: {name} " in command.get_help(click.Context(command, info_name=name))
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_can_answer_in_json(name: str) -> None:
-    assert "--json" in [option for param in load_verb(name).params for option in param.opts]
+    assert "--json" in [option for param in COMMANDS[name].params for option in param.opts]
 
 
 def test_the_version_is_that_of_the_package(tmp_path: Path) -> None:

@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from websockets.exceptions import WebSocketException
 
-from tests.crash.live_past import Expected, Key, Past, Where, key_of, shown
+from tests.crash.live_past import TYPES, Expected, Key, Past, Row, Where, key_of, shown
 from tests.crash.live_world import PASSING
+from tests.reference.filters import wanted
 from tests.services.graphql_socket import GraphqlSocket, connected
 from tests.services.tidemark_server import TidemarkServer
 
@@ -42,9 +43,13 @@ class Follower:
         self.progress: int | None = None
         self.heard: Counter[str] = Counter()
         self.moody = True
+        self._pending: dict[Key, dict[str, Any]] = {}
         self._expected = Expected(past, where)
         self._servers = servers
         self._choose = random.Random(choose.random())
+
+    def lets_through(self, row: Row) -> bool:
+        return wanted(TYPES, self.where, row)
 
     async def run(self) -> None:
         while True:
@@ -64,16 +69,9 @@ class Follower:
                 variables["after"] = str(self.progress)
                 self.heard["resumes"] += 1
             await socket.ask("1", SUBSCRIPTION, **variables)
-            rows = dict(self.rows)
-            while True:
-                update = await self._next(socket)
-                if update is None:
-                    return
-                timestamp = int(update["ts_timestamp"])
-                if update["operation"] == "PROGRESS":
-                    self._reached(timestamp, rows)
-                else:
-                    self._fold(rows, update, timestamp)
+            self.begin()
+            while (update := await self._next(socket)) is not None:
+                self.take(update)
 
     async def _next(self, socket: GraphqlSocket) -> dict[str, Any] | None:
         while True:
@@ -91,25 +89,34 @@ class Follower:
                     self.heard["refusals"] += 1
                     return None
 
-    def _fold(
-        self, rows: dict[Key, dict[str, Any]], update: dict[str, Any], timestamp: int
-    ) -> None:
-        if self.progress is not None and timestamp <= self.progress:
+    def begin(self) -> None:
+        """A new connection: nothing after the last PROGRESS counts."""
+        self._pending = dict(self.rows)
+
+    def take(self, update: Mapping[str, Any]) -> None:
+        """What a subscription says next."""
+        timestamp = int(update["ts_timestamp"])
+        if self.progress is not None and timestamp < self.progress:
+            raise Astray(f"{update} came after {self.progress}")
+        if update["operation"] == "PROGRESS":
+            self._reached(timestamp)
+        elif timestamp == self.progress:
             raise Astray(f"{update} came again, after {self.progress}")
-        operation, row = update["operation"], shown(update["data"])
-        key = key_of(row)
-        if (key in rows) != (operation != "INSERT"):
-            raise Astray(f"{self.where}: {update} after {self.progress}, with {rows.get(key)}")
-        rows.pop(key, None)
+        else:
+            self._fold(update)
+
+    def _fold(self, update: Mapping[str, Any]) -> None:
+        operation, key = update["operation"], key_of(update["data"])
+        known = self._pending.pop(key, None)
+        if (known is None) != (operation == "INSERT"):
+            raise Astray(f"{self.where}: {update} after {self.progress}, with {known}")
         if operation != "DELETE":
-            rows[key] = row
+            self._pending[key] = shown(update["data"])
         self.heard["changes"] += 1
 
-    def _reached(self, timestamp: int, rows: dict[Key, dict[str, Any]]) -> None:
-        if self.progress is not None and timestamp < self.progress:
-            raise Astray(f"progress goes back from {self.progress} to {timestamp}")
+    def _reached(self, timestamp: int) -> None:
         self.progress = timestamp
-        self.rows = dict(rows)
+        self.rows = dict(self._pending)
         self.heard["checks"] += 1
         expected = self._expected.at(timestamp)
         if self.rows != expected:

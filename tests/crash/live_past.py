@@ -16,10 +16,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from tests.reference.filters import Types, wanted
 
 Key: TypeAlias = tuple[str, str]
+"""Account and symbol. All rows are of one tenant, which begins the key of the view."""
 Row: TypeAlias = Mapping[str, Any]
 Where: TypeAlias = dict[str, Any]
 
 TYPES: Final[Types] = {"account": "string", "symbol": "string", "quantity": "decimal"}
+TENANT: Final = "acme"
 SHOWN: Final = ("account", "symbol", "side", "quantity")
 
 
@@ -105,7 +107,7 @@ class Expected:
 
 
 def event_id(trigger: str, key: Key, received_at: int) -> str:
-    text = json.dumps(key, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps([TENANT, *key], separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(f"{trigger}:{text}:{received_at}".encode()).hexdigest()[:32]
 
 

@@ -108,6 +108,7 @@ class LiveWorld:
         past: Past | None = None,
     ) -> None:
         """Without `store_url` everything is in SQLite, in `directory`."""
+        self._directory = directory
         state = {"TIDEMARK_STATE_DIR": str(directory / "state")}
         self.servers = [
             TidemarkServer(config, state, ledger_url=store_url, directory=directory)
@@ -131,7 +132,8 @@ class LiveWorld:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for server in self.servers:
+        for number, server in enumerate(self.servers):
+            (self._directory / f"server-{number}.log").write_text(server.log_text())
             await asyncio.to_thread(server.close)
         await self.store.close()
 

@@ -215,7 +215,7 @@ async def test_a_server_that_stops_sends_what_waits_and_says_to_come_again(
 ) -> None:
     fat = "x" * 4_000
     reader = Reader("stopped", progress=True)
-    async with connected(live.url, slow=True) as client:
+    async with connected(live.url, slow=True) as client, connected(live.url) as idle:
         await client.subscribe(where=reader.where)
         reader.hear(await client.update())
         # More than fits into what lies between the two.
@@ -226,6 +226,7 @@ async def test_a_server_that_stops_sends_what_waits_and_says_to_come_again(
         os.kill(live.server.pid, signal.SIGTERM)
         with pytest.raises(ConnectionClosed) as closed:
             await reader.read_until(client, before + 1)
+        assert (await idle.closed())[0] == 1001
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 1001
     assert reader.last_progress == before
@@ -238,14 +239,6 @@ async def test_a_server_that_stops_sends_what_waits_and_says_to_come_again(
         await reader.subscribe(client)
         [update] = await client.updates_until(at)
     assert update["data"]["quantity"] == "77"
-
-
-async def test_while_a_server_stops_it_takes_no_new_connection(live: LiveServer) -> None:
-    async with connected(live.url) as client:
-        os.kill(live.server.pid, signal.SIGTERM)
-        assert (await client.closed())[0] == 1001
-    live.server.wait_for_exit()
-    live.start()
 
 
 async def test_progress_comes_with_every_heartbeat_to_those_who_want_it(live: LiveServer) -> None:

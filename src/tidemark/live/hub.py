@@ -37,8 +37,8 @@ log = logging.getLogger(__name__)
 
 CHANGES_AT_ONCE: Final = 5_000
 ROWS_AT_ONCE: Final = 500
-# So many snapshots are in memory at once, each until its client has taken it.
-SNAPSHOTS_AT_ONCE: Final = 4
+# So many snapshots of more rows are in memory at once, each until its client has taken it.
+LARGE_SNAPSHOTS_AT_ONCE: Final = 4
 AWAY_PAUSE_S: Final = 0.5
 
 
@@ -64,6 +64,10 @@ class Watcher(Subscriber, Protocol):
     since: int
     projection: Projection
     rows_visible: int | None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether anything waits for its client to read on."""
 
     def begin(self, rows: Sequence[Item]) -> None:
         """Send rows of a snapshot."""
@@ -114,7 +118,7 @@ class Hub:
         # What sources that nobody follows any more have done.
         self._past: dict[str, Counters] = {}
         self._attached = 0
-        self._snapshots = asyncio.Semaphore(SNAPSHOTS_AT_ONCE)
+        self._large_snapshots = asyncio.Semaphore(LARGE_SNAPSHOTS_AT_ONCE)
         self._someone = asyncio.Event()
 
     @property
@@ -223,22 +227,34 @@ class Hub:
         self, store: ViewsStore, view: str, wanted: Filter, watcher: Watcher
     ) -> int:
         """Sends the rows there are, oldest change first; the time as of which they are."""
-        schema = self._schemas[view]
-        most = self._limits.max_snapshot_rows
-        query = row_query(schema, wanted, store.dialect, order=(ROW_RECEIVED_AT,), limit=most + 1)
-        async with self._snapshots:
-            found = await store.select(view, query)
-            if len(found.rows) > most:
-                raise SnapshotTooLarge(
-                    f"more than {most} rows of {view} pass this filter",
-                    hint="Narrow `where`, or raise live.max_snapshot_rows.",
-                    field="where",
-                )
-            feed = _Snapshot(schema, watcher)
-            for place in range(0, len(found.rows), ROWS_AT_ONCE):
-                feed.send(found, place, place + ROWS_AT_ONCE)
-                await watcher.room()
+        most = min(ROWS_AT_ONCE, self._limits.max_snapshot_rows)
+        found = await self._found(store, view, wanted, most)
+        if len(found.rows) <= most:
+            await self._send_found(found, view, watcher)
+        else:
+            async with self._large_snapshots:
+                found = await self._found(store, view, wanted, self._limits.max_snapshot_rows)
+                await self._send_found(found, view, watcher)
         return 0 if found.frontier is None else found.frontier.received_at
+
+    async def _found(self, store: ViewsStore, view: str, wanted: Filter, most: int) -> RowsFound:
+        """One row more than that if there are more."""
+        schema, order = self._schemas[view], (ROW_RECEIVED_AT,)
+        query = row_query(schema, wanted, store.dialect, order=order, limit=most + 1)
+        return await store.select(view, query)
+
+    async def _send_found(self, found: RowsFound, view: str, watcher: Watcher) -> None:
+        most = self._limits.max_snapshot_rows
+        if len(found.rows) > most:
+            raise SnapshotTooLarge(
+                f"more than {most} rows of {view} pass this filter",
+                hint="Narrow `where`, or raise live.max_snapshot_rows.",
+                field="where",
+            )
+        feed = _Snapshot(self._schemas[view], watcher)
+        for place in range(0, len(found.rows), ROWS_AT_ONCE):
+            feed.send(found, place, place + ROWS_AT_ONCE)
+            await watcher.room()
 
     async def _catch_up(
         self,
@@ -259,6 +275,8 @@ class Hub:
             )
             for received_at, changes in _commits(page):
                 alone.publish(received_at, changes)
+                if watcher.is_behind:
+                    await watcher.room()
             watcher.since = max(watcher.since, page.scanned_to)
             await watcher.room()
 

@@ -23,11 +23,14 @@ from typing import Final
 
 from pyspark.find_spark_home import _find_spark_home
 
+from tidemark.pipeline.class_archive import ARCHIVING, sharing
 from tidemark.pipeline.errors import SparkUnavailable
 from tidemark.pipeline.java import Java
 
 START_TIMEOUT_S: Final = 120.0
 STOP_TIMEOUT_S: Final = 20.0
+# When it writes an archive of its classes before it ends.
+ARCHIVING_TIMEOUT_S: Final = 300.0
 
 _POLL_S = 0.01
 _SAID_LINES = 5
@@ -80,6 +83,7 @@ class Gateway:
     process: subprocess.Popen[bytes]
     port: int
     secret: str
+    stop_timeout_s: float = STOP_TIMEOUT_S
 
     @contextmanager
     def offered(self) -> Iterator[None]:
@@ -98,7 +102,7 @@ class Gateway:
         assert self.process.stdin is not None
         self.process.stdin.close()
         try:
-            self.process.wait(STOP_TIMEOUT_S)
+            self.process.wait(self.stop_timeout_s)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -131,7 +135,7 @@ def start_gateway(java: Java, options: Mapping[str, str], *, log_dir: Path) -> G
         gateway: Gateway | None = None
         try:
             port, secret = _read_connection(process, connection, said, options["spark.master"])
-            gateway = Gateway(process, port, secret)
+            gateway = Gateway(process, port, secret, _stop_timeout_s(options))
         finally:
             if gateway is None:
                 process.kill()
@@ -148,12 +152,18 @@ def _java_command(java: Java, options: Mapping[str, str], log: Path) -> list[str
         *_FIXED,
         *(option for version, option in _SILENCING if java.version >= version),
         *_QUICK_COMPILER,
+        *sharing(java),
         f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
         f"-Dtidemark.spark.log={log}",
         # Last, because of two settings of one thing Java takes the later.
         *shlex.split(options.get("spark.driver.defaultJavaOptions", "")),
         *shlex.split(options.get("spark.driver.extraJavaOptions", "")),
     ]
+
+
+def _stop_timeout_s(options: Mapping[str, str]) -> float:
+    archives = ARCHIVING in options.get("spark.driver.extraJavaOptions", "")
+    return ARCHIVING_TIMEOUT_S if archives else STOP_TIMEOUT_S
 
 
 def _classpath(options: Mapping[str, str]) -> list[str]:

@@ -33,7 +33,6 @@ from tidemark.web.wire import text_frame, wire_of
 
 log = logging.getLogger(__name__)
 
-INIT_WITHIN_S: Final = 10.0
 # Frames are gathered while a batch of commits is spread, but never more than this.
 FLUSH_ABOVE_BYTES: Final = 64 * 1024
 
@@ -41,6 +40,8 @@ FLUSH_ABOVE_BYTES: Final = 64 * 1024
 class ConnectionLimits(msgspec.Struct, frozen=True):
     max_subscriptions: int = 100
     max_message_bytes: int = 65_536
+    # How long a client may take to begin.
+    init_within_s: float = 10.0
     backlog: BacklogLimits = BacklogLimits()
     # How long a client may take for the next part of a snapshot.
     patience_s: float = 30.0
@@ -90,7 +91,7 @@ class Connection:
     async def serve(self) -> None:
         """Raises `Disconnected` when the client is gone."""
         try:
-            async with asyncio.timeout(INIT_WITHIN_S) as patience:
+            async with asyncio.timeout(self._limits.init_within_s) as patience:
                 while True:
                     message = self._read(await self._socket.receive())
                     await self._on(message)
