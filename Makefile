@@ -85,6 +85,10 @@ torture: setup postgres ## Kill Tidemark at N random moments chosen by SEED
 torture-pipeline: setup postgres java ## Kill the pipeline at N random moments chosen by SEED
 	@exec $(BIN)/python -m tests.crash.pipeline_torture --seed $(SEED) --count $(N) $(ARGS)
 
+.PHONY: torture-live
+torture-live: setup postgres ## Kill servers with subscribers and triggers at N random moments
+	@exec $(BIN)/python -m tests.crash.live_torture --seed $(SEED) --count $(N) $(ARGS)
+
 .PHONY: bench-ingest
 bench-ingest: setup postgres ## Measure ingest against the limits of this machine
 	@exec $(BIN)/python -m benchmarks.ingest $(ARGS)
@@ -92,6 +96,10 @@ bench-ingest: setup postgres ## Measure ingest against the limits of this machin
 .PHONY: bench-pipeline
 bench-pipeline: setup java postgres ## Measure the pipeline beside plain Spark and DuckDB
 	@exec $(BIN)/python -m benchmarks.pipeline $(ARGS)
+
+.PHONY: bench-live
+bench-live: setup postgres ## Measure subscriptions and webhooks, from the engine to the sockets
+	@exec $(BIN)/python -m benchmarks.live $(ARGS)
 
 .PHONY: clean
 clean: ## Remove .venv and everything that was made by running things here

@@ -15,6 +15,7 @@ import resource
 import subprocess
 import sys
 import time
+import uuid
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, cast
@@ -30,7 +31,10 @@ MOST_SAMPLES: Final = 500_000
 
 _TEXT: Final = 0x81
 _PING: Final = 0x89
-_NEXT: Final = b'{"id":"1","type":"next",'
+# An id is of its client alone, as long as those that browsers' clients make.
+_ID_CHARACTERS: Final = 36
+_NEXT_AT: Final = len('{"id":"') + _ID_CHARACTERS
+_NEXT: Final = b'","type":"next",'
 _PROTOCOL_PING: Final = b'{"type":"ping"}'
 _TIME: Final = b'"ts_timestamp":"'
 
@@ -185,7 +189,7 @@ class _Client(asyncio.Protocol):
             return
         self._rest = b""
         self._takes = self._count
-        subscribe = {"type": "subscribe", "id": "1", "payload": self._subscription}
+        subscribe = {"type": "subscribe", "id": str(uuid.uuid4()), "payload": self._subscription}
         # Both at once: the server takes them one after the other.
         self.transport.write(
             _masked(_TEXT, b'{"type":"connection_init"}')
@@ -213,7 +217,7 @@ class _Client(asyncio.Protocol):
             end = begin + length
             if end > size:
                 break
-            if data.startswith(_NEXT, begin):
+            if data.startswith(_NEXT, begin + _NEXT_AT):
                 messages += 1
                 if is_sampled:
                     self._crowd.note(data, begin, end)

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from benchmarks.live.clients import Subscription
-from benchmarks.live.driving import COMMITS_PER_S, as_fast_as_taken, at_a_rate
+from benchmarks.live.driving import COMMITS_PER_S, as_fast_as_taken, at_a_rate, until_all_listen
 from benchmarks.live.feed import account
 from benchmarks.live.rig import Cell, Rig, Served, Store, Used
 
@@ -104,6 +104,7 @@ async def _throughput(rig: Rig, served: Served, store: Store, cell: Cell) -> Thr
         await served.feed.change(view, cell.commit_changes)
         return cell.commit_changes * cell.clients
 
+    await until_all_listen(served.clients, commit, 1)
     ended = await as_fast_as_taken(
         served,
         commit,

@@ -19,6 +19,16 @@ Commit: TypeAlias = Callable[[], Awaitable[int]]
 """Commits once more; how many messages that is to all clients together."""
 
 
+async def until_all_listen(clients: Clients, commit: Commit, times: int) -> None:
+    """Commits so many times, which is to reach everyone: who has had something has joined."""
+    expected = (await clients.look()).messages
+    for _ in range(times):
+        expected += await commit()
+    seen = await all_arrived(clients, expected)
+    if not seen.fewest:
+        raise RuntimeError("a client has not heard of anything")
+
+
 async def as_fast_as_taken(
     served: Served, commit: Commit, outstanding: int, settle_s: float, seconds: float
 ) -> Ended:

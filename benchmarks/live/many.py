@@ -11,7 +11,7 @@ from itertools import cycle
 import msgspec
 
 from benchmarks.live.delivery import of_account, subscription
-from benchmarks.live.driving import COMMITS_PER_S, as_fast_as_taken, at_a_rate
+from benchmarks.live.driving import COMMITS_PER_S, as_fast_as_taken, at_a_rate, until_all_listen
 from benchmarks.live.feed import QUANTITIES
 from benchmarks.live.rig import Ended, Rig, Store, Used
 
@@ -66,6 +66,9 @@ async def _measure(rig: Rig, store: Store) -> Many:
             spans = await served.feed.change(next(turns), COMMIT_CHANGES)
             return sum(hear[span[-1]] for span in spans)
 
+        # So often that each view has a change of every account and of every quantity.
+        rounds = QUANTITIES // COMMIT_CHANGES
+        await until_all_listen(served.clients, commit, rounds * len(views))
         fast = await as_fast_as_taken(
             served, commit, OUTSTANDING_COMMITS, scale.settle_seconds, scale.seconds
         )

@@ -53,7 +53,7 @@ def test_people_read_sections_in_the_order_of_the_flow(history: History) -> None
     assert ran.out.startswith("Stored as 2. Counted by by_day, by_region, peak (it was not late)")
     assert titles(ran.out) == [
         *("identity", "place in order", "content", "time", "pipeline"),
-        "meters",
+        *("meters", "views"),
     ]
     assert "given by the sender" in ran.out
     assert re.search(r"^  paid: not counted: its condition was not true", ran.out, re.MULTILINE)
@@ -64,7 +64,7 @@ def test_why_an_event_was_not_counted_stands_there(history: History) -> None:
     ran = explain(history, history.sequence("late"))
     assert "  by_day: adjusted: it happened longer before the row's watermark" in ran.out
     assert "late before 2025-01-31T11:00:00.000000Z (1h)" in ran.out
-    assert titles(ran.out)[-3:] == ["corrections", "meters", "adjustments"]
+    assert titles(ran.out)[-3:] == ["meters", "adjustments", "views"]
     void = explain(history, history.sequence("void_late"))
     assert "the event that it corrects" in titles(void.out)
     shared = explain(history, history.sequence("both_paid"))

@@ -26,14 +26,16 @@ class MoodyReceiver(WebhookReceiver):
         self._choose = random.Random(choose.random())
 
     async def _answer(self, request: Received, writer: asyncio.StreamWriter) -> None:
-        mood = self._choose.random() if self.moody else 1.0
-        if mood < 0.1:
+        mood = 1.0
+        if self.moody:
+            # Slow enough for a kill to find some requests unanswered.
+            await asyncio.sleep(self._choose.choice([0, 0, self._choose.uniform(0, 0.4)]))
+            mood = self._choose.random()
+        if mood < 0.15:
             writer.transport.abort()
-        elif mood < 0.25:
+        elif mood < 0.35:
             writer.write(reply(self._choose.choice([500, 503, 404])))
         else:
-            if mood < 0.4:
-                await asyncio.sleep(self._choose.uniform(0, 0.2))
             self.taken.add(request.event_id)
             writer.write(reply(200))
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import logging
 import random
 import shutil
 import sys
@@ -77,6 +78,9 @@ class Round:
         tally: Counter[str],
         directory: Path,
         postgres: PostgresServer | None,
+        *,
+        variant: str,
+        patience_s: float,
     ) -> None:
         self._choose = choose
         self._tally = tally
@@ -88,7 +92,9 @@ class Round:
             settings(self._receiver.url),
             store_url=self._store_url,
             servers=2 if choose.random() < TWO_SERVERS_SHARE else 1,
+            variant=variant,
         )
+        self._patience_s = patience_s
         self._tasks: list[asyncio.Task[None]] = []
         self._settled = asyncio.Event()
 
@@ -206,7 +212,7 @@ class Round:
             follower.moody = False
         lives = self._told(await self._patiently(world.triggers))
         due = {event.event_id for life in lives if life[0].until is None for event in life[1]}
-        async with asyncio.timeout(ROUND_ENDS_WITHIN_S):
+        async with asyncio.timeout(self._patience_s):
             while due - self._receiver.taken or any(
                 follower.progress != world.committed for follower in followers
             ):
@@ -266,8 +272,15 @@ def _watch(trigger: Trigger) -> Watch:
     return Watch(trigger.name, match, unmatch, trigger.since, trigger.until)
 
 
-async def torture(seed: int, count: int, stores: Sequence[Store] = STORES) -> int:
-    """Kill `count` times; the exit code."""
+async def torture(
+    seed: int,
+    count: int,
+    stores: Sequence[Store] = STORES,
+    *,
+    variant: str = "",
+    patience_s: float = ROUND_ENDS_WITHIN_S,
+) -> int:
+    """Kill `count` times; the exit code. `variant` is for a Tidemark that was tampered with."""
     choose = random.Random(seed)
     tally: Counter[str] = Counter()
     began = time.monotonic()
@@ -281,7 +294,14 @@ async def torture(seed: int, count: int, stores: Sequence[Store] = STORES) -> in
             store = choose.choice(stores)
             kills = min(choose.randint(*KILLS_A_ROUND), count - tally["kills"])
             directory = Path(tempfile.mkdtemp(prefix="tidemark-live-torture-"))
-            round_ = Round(choose, tally, directory, postgres if store == "postgres" else None)
+            round_ = Round(
+                choose,
+                tally,
+                directory,
+                postgres if store == "postgres" else None,
+                variant=variant,
+                patience_s=patience_s,
+            )
             try:
                 try:
                     await round_.run(kills)
@@ -323,6 +343,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=200, help="how many times to kill")
     parser.add_argument("--store", choices=[*STORES, "both"], default="both")
     given = parser.parse_args(argv)
+    # That a pool finds its database away is what is meant to happen.
+    logging.getLogger("asyncpg").setLevel(logging.CRITICAL)
     stores = STORES if given.store == "both" else (given.store,)
     try:
         return asyncio.run(torture(given.seed, given.count, stores))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from tests.crash.live_past import Key, Past, Row, Where, key_of
+from tests.crash.variants import VariantServer
 from tests.services.fed_views import FIRST_RECEIVED_AT, FedViews
 from tests.services.http_calls import call
 from tests.services.live_server import VIEW, position
@@ -105,16 +106,18 @@ class LiveWorld:
         *,
         store_url: str | None = None,
         servers: int = 1,
-        past: Past | None = None,
+        variant: str = "",
     ) -> None:
         """Without `store_url` everything is in SQLite, in `directory`."""
         self._directory = directory
         state = {"TIDEMARK_STATE_DIR": str(directory / "state")}
         self.servers = [
-            TidemarkServer(config, state, ledger_url=store_url, directory=directory)
+            VariantServer(
+                variant, config=config, env=state, ledger_url=store_url, directory=directory
+            )
             for _ in range(servers)
         ]
-        self.past = past or Past()
+        self.past = Past()
         self.committed = 0
         self.config: Config
         self.schema: ViewSchema

@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import re
+import shutil
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,7 @@ from tests.crash.live_followers import Astray, Follower
 from tests.crash.live_past import Past, Told, Watch, key_of
 from tests.crash.live_receiving import MoodyReceiver, faults
 from tests.crash.live_torture import main, torture
+from tests.crash.live_variants import RESUMES_TOO_LATE, SENDS_AT_MOST_ONCE
 from tests.crash.live_world import (
     DECLARED,
     DECLARED_MATCH,
@@ -42,7 +44,7 @@ LIVE_POINTS: Final = [
         strict=True,
     )
 ]
-COMMITS_BETWEEN: Final = 8
+DIES_WITHIN_S: Final = 30.0
 SWINGING: Final = "swinging"
 DELIVERED_WITHIN_S: Final = 60.0
 POLL_S: Final = 0.02
@@ -79,12 +81,11 @@ async def test_a_server_killed_at_each_point_loses_and_invents_nothing(
     [server] = world.servers
 
     async def change_rows() -> None:
-        for _ in range(COMMITS_BETWEEN):
-            others = [row for row in world.past.rows.values() if row["account"] != SWINGING]
-            rows, deleted = some_change(choose, others)
-            rows.append(position(SWINGING, "X", choose.choice(["1", "9"])))
-            await world.commit(rows, deleted=deleted)
-            await asyncio.sleep(0.01)
+        others = [row for row in world.past.rows.values() if row["account"] != SWINGING]
+        rows, deleted = some_change(choose, others)
+        rows.append(position(SWINGING, "X", choose.choice(["1", "9"])))
+        await world.commit(rows, deleted=deleted)
+        await asyncio.sleep(POLL_S)
 
     async with receiver, world:
         await world.commit([position(SWINGING, "X", "9")])
@@ -100,9 +101,11 @@ async def test_a_server_killed_at_each_point_loses_and_invents_nothing(
         for point in LIVE_POINTS:
             server.env["TIDEMARK_CRASH_AT"] = point
             await asyncio.to_thread(server.start, wait=False)
-            changing = asyncio.create_task(change_rows())
-            assert await asyncio.to_thread(server.wait_for_exit) == -signal.SIGKILL, point
-            await changing
+            deadline = time.monotonic() + DIES_WITHIN_S
+            while server.is_running:
+                assert time.monotonic() < deadline, point
+                await change_rows()
+            assert server.exit_code == -signal.SIGKILL, point
         del server.env["TIDEMARK_CRASH_AT"]
         await asyncio.to_thread(server.start)
         receiver.moody = False
@@ -113,7 +116,7 @@ async def test_a_server_killed_at_each_point_loses_and_invents_nothing(
         ]
         lives = {watch.name: [list(world.past.events(watch))] for watch in watches}
         everything = {event.event_id for [life] in lives.values() for event in life}
-        assert len(everything) > COMMITS_BETWEEN * len(LIVE_POINTS)
+        assert len(everything) > 10 * len(LIVE_POINTS)
         await delivered(receiver, everything)
         assert list(faults(receiver.received, lives)) == []
 
@@ -201,6 +204,26 @@ def test_a_subscriber_notices_a_change_that_is_lost_or_told_twice() -> None:
     ]:
         with pytest.raises(Astray):
             hears(*wrong)
+
+
+@pytest.mark.parametrize(
+    ("variant", "evidence"),
+    [
+        (SENDS_AT_MOST_ONCE, "events are missing, such as"),
+        (RESUMES_TOO_LATE, "Astray: "),
+    ],
+    ids=["a server that sends at most once", "a server that resumes too late"],
+)
+def test_a_planted_server_does_not_survive_it(
+    capsys: pytest.CaptureFixture[str], variant: str, evidence: str
+) -> None:
+    assert asyncio.run(torture(4, 6, ["sqlite"], variant=variant, patience_s=5)) == 1
+    said = capsys.readouterr().out
+    assert evidence in said
+    assert "make torture-live SEED=4 N=6" in said
+    [place] = re.findall(r"the evidence is in (\S+)", said)
+    assert (Path(place) / "server-0.log").exists()
+    shutil.rmtree(place)
 
 
 def test_an_unknown_store_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,7 +25,7 @@ PIPELINE_POINTS: Final = (
     "pipeline.batch_committed",
 )
 AROUND_THE_COMMIT: Final = ("views.before_commit", "pipeline.batch_committed")
-LEDGER: Final = mixed_ledger(2, commits=36, entries=4)
+LEDGER: Final = mixed_ledger(2, commits=26, entries=3)
 # A meter that keeps more than its rows, and the stream in order.
 SETTINGS: Final = settings_of([meter for meter in METERS if meter.aggregate == "unique"], [])
 # The most rows of a batch, by turns, so that what was given up is not cut the same way again. There

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tests.contract.views_home import POSITIONS, Views
@@ -131,9 +131,9 @@ class Connection:
 
     # What a subscription asks of its connection.
 
-    def push(self, frame: bytes) -> None:
-        payload = frame[frame.index(b'"payload":') + len(b'"payload":') : -1]
-        self.client.hears(json.loads(payload))
+    def push(self, frames: bytes) -> None:
+        for message in text_messages(frames):
+            self.client.hears(json.loads(message)["payload"])
 
     def wait_for_room(self, subscription: Subscription) -> None:
         pass
@@ -146,6 +146,17 @@ class Connection:
 
     def give_up(self, subscription: Subscription, error: TidemarkError) -> None:
         self.failed = error
+
+
+def text_messages(frames: bytes) -> Iterator[bytes]:
+    """The texts of whole frames that stand one after the other."""
+    while frames:
+        start, size = 2, frames[1]
+        if size > 125:
+            start += 2 if size == 126 else 8
+            size = int.from_bytes(frames[2:start], "big")
+        yield frames[start : start + size]
+        frames = frames[start + size :]
 
 
 def new_hub(store: Views) -> Hub:

@@ -156,14 +156,15 @@ class Story:
 
     def check(self) -> None:
         for connection, where in zip(self.connections, self.wheres, strict=True):
-            if connection is None:
-                continue
-            assert connection.failed is None, connection.failed
-            client = connection.client
-            if client.progress and client.last_progress is not None:
-                if client.last_seen is None or client.last_seen <= client.last_progress:
-                    number = self.number_of(client.last_progress)
-                    assert client.rows == expected(self.model, number, where), where
+            if connection is not None:
+                assert connection.failed is None, connection.failed
+                self.check_client(connection.client, where)
+
+    def check_client(self, client: Client, where: Any) -> None:
+        """A client that was told of progress, and of nothing since, has the rows as of then."""
+        told = client.last_progress
+        if told is not None and (client.last_seen is None or client.last_seen <= told):
+            assert client.rows == expected(self.model, self.number_of(told), where), where
 
     def number_of(self, received_at: int) -> int:
         """The last commit up to a time; progress may be told between two commits."""

@@ -67,6 +67,7 @@ class Live:
         self._page = GraphiqlPage()
         self._wanted = {*config.meters, *config.views}
         self._schemas: dict[str, ViewSchema] = {}
+        self._opening = asyncio.Lock()
         self._triggers: TriggerStore | None = None
         self._serving: Serving | None = None
         self._fault: TidemarkError | None = None
@@ -88,9 +89,12 @@ class Live:
         """What is served now; None as long as nothing is."""
         return self._serving
 
-    @property
-    def triggers(self) -> TriggerStore | None:
-        """The store of triggers; None as long as it is not opened."""
+    async def triggers(self) -> TriggerStore:
+        """The store of triggers, opened by who asks first. Raises `TriggersUnavailable`."""
+        if self._triggers is None:
+            async with self._opening:
+                if self._triggers is None:
+                    self._triggers = await open_triggers(self._config)
         return self._triggers
 
     def start(self) -> None:
@@ -147,9 +151,7 @@ class Live:
         schemas = {schema.name: schema for schema in declared if schema.name in self._wanted}
         if schemas == self._schemas or not schemas:
             return
-        if self._triggers is None:
-            self._triggers = await open_triggers(self._config)
-        serving = self._built(store, self._triggers, schemas)
+        serving = self._built(store, await self.triggers(), schemas)
         await self._stop_serving()
         self._schemas = schemas
         self._serving = serving

@@ -86,7 +86,7 @@ class Tidemark:
         status = PipelineStatus(config.state_dir)
         live = Live(config, views, clock) if config.live.enabled and views.has_any else None
         self._live = live
-        explain = Explain(config, store, views, lambda: live.triggers if live else None, clock)
+        explain = Explain(config, store, views, live.triggers if live else None, clock)
         health = Health(
             store,
             views,

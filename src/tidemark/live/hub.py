@@ -21,7 +21,13 @@ from tidemark.errors import TidemarkError
 from tidemark.live.engine.changes import ChangedRow
 from tidemark.live.engine.source import Counters, Source, Subscriber
 from tidemark.live.engine.transitions import Item, Projection, Selected
-from tidemark.live.errors import CannotResume, SnapshotTooLarge, TooManySubscriptions, ViewNotReady
+from tidemark.live.errors import (
+    CannotResume,
+    SlowClient,
+    SnapshotTooLarge,
+    TooManySubscriptions,
+    ViewNotReady,
+)
 from tidemark.live.filters import Filter, row_query
 from tidemark.pipeline.output.encoding import encode_rows
 from tidemark.pipeline.output.errors import (
@@ -39,6 +45,8 @@ CHANGES_AT_ONCE: Final = 5_000
 ROWS_AT_ONCE: Final = 500
 # So many snapshots of more rows are in memory at once, each until its client has taken it.
 LARGE_SNAPSHOTS_AT_ONCE: Final = 4
+# A client that takes longer for its snapshot would keep others from theirs.
+SNAPSHOT_WITHIN_S: Final = 60.0
 AWAY_PAUSE_S: Final = 0.5
 
 
@@ -186,6 +194,13 @@ class Hub:
                 log.warning("subscriptions wait: %s", error.message)
                 await asyncio.sleep(AWAY_PAUSE_S)
                 continue
+            except Exception:
+                # Whoever stayed would wait in vain for what could not be published.
+                log.exception("the log of changes could not be followed")
+                for followed in list(self._followed.values()):
+                    self._end_all(followed, _interrupted(followed.schema.name))
+                await asyncio.sleep(AWAY_PAUSE_S)
+                continue
             if loop.time() >= next_beat:
                 next_beat = loop.time() + self._heartbeat_s
                 self.beat()
@@ -234,7 +249,14 @@ class Hub:
         else:
             async with self._large_snapshots:
                 found = await self._found(store, view, wanted, self._limits.max_snapshot_rows)
-                await self._send_found(found, view, watcher)
+                try:
+                    async with asyncio.timeout(SNAPSHOT_WITHIN_S):
+                        await self._send_found(found, view, watcher)
+                except TimeoutError:
+                    raise SlowClient(
+                        f"the client has not taken its snapshot within {SNAPSHOT_WITHIN_S:g} s",
+                        hint="Read faster, or narrow `where`.",
+                    ) from None
         return 0 if found.frontier is None else found.frontier.received_at
 
     async def _found(self, store: ViewsStore, view: str, wanted: Filter, most: int) -> RowsFound:
@@ -361,6 +383,12 @@ def _as_refusals(view: str) -> Iterator[None]:
             f"the pipeline has not built {view} yet",
             hint="Try again in a while; `tidemark status` and /readyz say how far it is.",
         ) from error
+
+
+def _interrupted(view: str) -> ViewNotReady:
+    return ViewNotReady(
+        f"the changes of {view} could not be followed", hint="Subscribe again; `after` goes on."
+    )
 
 
 def _rebuilt(view: str) -> CannotResume:

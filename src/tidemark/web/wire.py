@@ -45,19 +45,23 @@ class Wire(Protocol):
 
 def text_frame(*parts: bytes) -> bytes:
     """A whole message of text as a server sends it."""
-    size = sum(map(len, parts))
+    return b"".join((text_header(sum(map(len, parts))), *parts))
+
+
+def text_header(size: int) -> bytes:
+    """What comes before so many bytes of text to make them a whole message."""
     if size <= _SHORT:
-        header = bytes((_TEXT, size))
-    elif size <= _MEDIUM:
-        header = b"\x81\x7e" + size.to_bytes(2, "big")
-    else:
-        header = b"\x81\x7f" + size.to_bytes(8, "big")
-    return b"".join((header, *parts))
+        return bytes((_TEXT, size))
+    if size <= _MEDIUM:
+        return b"\x81\x7e" + size.to_bytes(2, "big")
+    return b"\x81\x7f" + size.to_bytes(8, "big")
 
 
 class WiredProtocol(WebSocketsSansIOProtocol):
     """One websocket; it is the `Wire` of its handler."""
 
+    # Asked for every message to every socket, so it is no call.
+    is_congested = False
     _call_when_writable: Callable[[], None] | None = None
 
     def handle_connect(self, event: Request) -> None:
@@ -66,15 +70,16 @@ class WiredProtocol(WebSocketsSansIOProtocol):
         if scope is not None:
             scope["extensions"][WIRE] = self
 
-    @property
-    def is_congested(self) -> bool:
-        return not self.writable.is_set()
-
     def on_writable(self, call: Callable[[], None]) -> None:
         self._call_when_writable = call
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.is_congested = True
+
     def resume_writing(self) -> None:
         super().resume_writing()
+        self.is_congested = False
         if self._call_when_writable is not None:
             self._call_when_writable()
 
@@ -94,6 +99,7 @@ class WiredProtocol(WebSocketsSansIOProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._call_when_writable = None
         super().connection_lost(exc)
+        self.is_congested = False
 
     def write(self, frames: bytes) -> None:
         if not (self.close_sent or self.disconnected or self.transport.is_closing()):

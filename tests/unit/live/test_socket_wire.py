@@ -50,6 +50,7 @@ async def served() -> AsyncIterator[Served]:
             served.handle,
             port=served.port,
             ws=WiredProtocol,
+            interface="asgi3",
             lifespan="off",
             log_config=None,
             ws_ping_interval=0.1,
@@ -58,9 +59,10 @@ async def served() -> AsyncIterator[Served]:
         )
     )
     serving = asyncio.create_task(server.serve())
-    async with asyncio.timeout(10):
-        while not server.started:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    for _ in range(1_000):
+        if server.started:
+            break
+        await asyncio.sleep(0.01)
     yield served
     server.should_exit = True
     await serving

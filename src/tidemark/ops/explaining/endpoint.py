@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from tidemark.clock import Clock
 from tidemark.config import Config
@@ -59,14 +59,14 @@ from tidemark.web.messages import Request, Response, json_response
 
 
 class Explain:
-    """The handler, over ledger, views and triggers; the store of these as soon as it is open."""
+    """The handler, over ledger, views and triggers; None where triggers are not served."""
 
     def __init__(
         self,
         config: Config,
         ledger: LedgerStore,
         views: OpenedViews,
-        triggers: Callable[[], TriggerStore | None],
+        triggers: Callable[[], Awaitable[TriggerStore]] | None,
         clock: Clock,
     ) -> None:
         self._config = config
@@ -144,13 +144,10 @@ class Explain:
         self, rows: list[MovedRow], caller: Caller
     ) -> tuple[list[TriggerFinding], list[str]]:
         """What triggers made of the rows; or why that is not told."""
-        if not rows or not self._config.live.enabled:
+        if not rows or self._triggers is None:
             return [], []
         if "triggers" not in caller.scopes:
             return [], ["Of triggers only keys with the scope `triggers` are told."]
-        store = self._triggers()
-        if store is None:
-            return [], ["Nothing is known of triggers: this server has not opened them yet."]
         schemas = {row.schema.name: row.schema for row in rows}
         session = session_of(caller)
         try:
@@ -161,7 +158,7 @@ class Explain:
                 id_prefix=self._config.webhooks.id_prefix or "",
                 kept_since=self._clock.wall_us() - self._config.webhooks.history_us,
             )
-            return await look_into_triggers(store, rows, telling), []
+            return await look_into_triggers(await self._triggers(), rows, telling), []
         except TidemarkError as error:
             return [], [f"Nothing is known of triggers: {error.message}."]
 
