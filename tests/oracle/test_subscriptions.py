@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.contract.views_home import POSITIONS, SQLITE_SCHEME, Views, ViewsHome, at
@@ -27,6 +27,7 @@ from tests.oracle.subscribers import Client, Connection, Row, new_hub
 from tests.reference.filters import wanted
 from tidemark.live import hub as hub_module
 from tidemark.live.filters import parse_filter, row_query
+from tidemark.live.hub import Hub
 from tidemark.pipeline.output.encoding import encode_row
 
 WHERES = filters(POSITIONS, depth=2) | st.just({})
@@ -214,3 +215,24 @@ def run_on_postgres(url: str, story: list[Any], wheres: list[Any], seed: int) ->
 
 def test_every_subscriber_sees_what_sql_finds_on_postgresql(postgres_url: str) -> None:
     run_on_postgres(postgres_url)
+
+
+async def jump(
+    self: Hub, store: Any, followed: Any, wanted: Any, watcher: Any, reached: int
+) -> None:
+    """Joins where the others are, and leaves out what was committed before."""
+    watcher.since = max(reached, followed.position)
+
+
+def test_a_row_lost_when_joining_between_commits_is_caught(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(Hub, "_catch_up", jump)
+
+    @settings(phases=[Phase.generate], database=None, derandomize=True)
+    @given(**STORY)
+    def run(story: list[Any], wheres: list[Any], seed: int) -> None:
+        asyncio.run(tell(f"{SQLITE_SCHEME}{tmp_path / 'views.db'}", story, wheres, seed))
+
+    with pytest.raises(AssertionError):
+        run()
