@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
+import shlex
 import threading
 from collections.abc import Coroutine, Iterator
 from decimal import Decimal
@@ -15,6 +17,7 @@ import pytest
 
 from tests.acceptance.cli_runs import Ran, on_terminal, tidemark, wait_until, without_escapes
 from tests.services.fed_views import FedViews, Row
+from tests.services.http_calls import call
 from tests.services.tidemark_server import TidemarkServer
 from tests.services.webhook_receiver import WebhookReceiver, answering
 from tidemark.config import load_config
@@ -47,6 +50,7 @@ auth:
     - {{name: reader, sha256: "{reader}", scopes: [read], tenants: ["*"]}}
 """
 KEY_NAMES = ("all", "acme", "reader")
+HOWTO = Path(__file__).parents[2] / "docs" / "howto" / "triggers.md"
 ABOVE_TEN = '{"quantity": {"_gt": 10.5}}'
 
 T = TypeVar("T")
@@ -265,6 +269,26 @@ def test_a_fault_of_a_filter_points_to_the_schema(world: World) -> None:
     ran = world.add("x", '{"quantiy": {"_gt": 1}}')
     assert "Did you mean 'quantity'?" in ran.err
     assert "hint: `tidemark schema` prints the columns of positions" in ran.err
+
+
+def test_the_commands_and_the_document_of_the_howto_work(world: World) -> None:
+    blocks = re.findall(r"```console\n(.*?)```", HOWTO.read_text(), re.DOTALL)
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    commands = [shlex.split(it.removeprefix("$ tidemark triggers ")) for it in lines]
+    commands = [it for it in commands if it[:1] != ["$"]]
+    # An event of that id there is not; and what is removed last can be used before.
+    [missing] = [it for it in commands if it[0] == "redeliver" and len(it) == 3]
+    commands = sorted((it for it in commands if it != missing), key=lambda it: it[0] == "remove")
+    assert {it[0] for it in commands} == {
+        *("add", "list", "remove", "deliveries", "redeliver", "disable", "enable")
+    }
+    for command in commands:
+        assert world.ask(*command).code == 0, command
+    assert world.ask(*missing).code == 1
+    [document] = re.findall(r"```graphql\n(.*?)```", HOWTO.read_text(), re.DOTALL)
+    answer = call(world.server.base_url, "POST", "/graphql", json={"query": document})
+    assert answer.json["data"]["create_positions_trigger"]["name"] == "large_position"
+    assert world.ask("remove", "large_position").code == 0
 
 
 def test_a_key_sees_and_ends_its_own_triggers_only(guarded: World) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gql import Client, gql
+from gql import Client, GraphQLRequest, gql
 from gql.transport.exceptions import TransportQueryError
 from gql.transport.websockets import WebsocketsTransport
 
@@ -33,9 +33,18 @@ def examples(language: str) -> list[str]:
 
 @pytest.fixture
 def live() -> Iterator[LiveServer]:
+    """For a test to stop and start."""
+    with LiveServer() as live:
+        live.commit([position("a", "X", "7"), position("b", "X", "1")])
+        yield live
+        assert "Traceback" not in live.server.log_text(), live.server.log_text()
+
+
+@pytest.fixture(scope="module")
+def steady() -> Iterator[LiveServer]:
+    """For all that leave it as it is, each with accounts of its own."""
     secrets = "[whsec_QSBzZWNyZXQgdGhhdCBpcyBuZXcgYW5kIGxvbmcgZW5vdWdo]"
     with LiveServer(env={"TIDEMARK_WEBHOOKS__SECRETS": secrets}) as live:
-        live.commit([position("a", "X", "7"), position("b", "X", "1")])
         yield live
         assert "Traceback" not in live.server.log_text(), live.server.log_text()
 
@@ -113,9 +122,11 @@ async def test_a_client_of_the_page_keeps_rows_whatever_happens_to_the_server(
         assert await program.rows() == [["acme/a/X", "7"], ["acme/a/Y", "8"]]
 
         live.server.kill()
-        live.commit([position("b", "X", "9")], deleted=[position("a", "X", "7")])
+        live.commit([position("b", "X", "9")])
+        live.commit(deleted=[position("a", "X", "7")])
         live.start()
-        # Had it begun anew it would not know of the row that is gone, nor that it is.
+        # It hears of each commit that it missed; had it begun anew, only of where they led to.
+        assert await program.rows() == [["acme/a/X", "7"], ["acme/a/Y", "8"], ["acme/b/X", "9"]]
         assert await program.rows() == [["acme/a/Y", "8"], ["acme/b/X", "9"]]
 
         live.server.stop()
@@ -160,52 +171,69 @@ async def test_the_client_of_the_page_that_acts_on_changes_does_so_once(
         assert sorted(lines) == ["DELETE acme a X None", "INSERT acme b X 9"]
 
 
-async def test_graphql_ws_of_npm_works_unmodified(live: LiveServer) -> None:
-    live.commit([position("a", "X", "7"), position("b", "X", "2.50")])
-    ran = await asyncio.to_thread(run_script, SOURCE / "live_client.mjs", live.url)
+async def test_graphql_ws_of_npm_works_unmodified(steady: LiveServer) -> None:
+    steady.commit([position("js-a", "X", "7"), position("js-b", "X", "2.50")])
+    ran = await asyncio.to_thread(run_script, SOURCE / "live_client.mjs", steady.url)
     assert ran.returncode == 0, ran.stderr
     said = json.loads(ran.stdout)
     assert said["query"]["data"] == {
-        "positions": [{"account": "a", "quantity": "7"}, {"account": "b", "quantity": "2.5"}]
+        "positions": [{"account": "js-a", "quantity": "7"}, {"account": "js-b", "quantity": "2.5"}]
     }
     assert said["mutation"]["data"] == {"create_positions_trigger": {"name": "js"}}
     assert said["refused"][0]["extensions"]["code"] == "graphql_invalid"
     assert said["filter"][0]["extensions"]["field"] == "where.account._eq"
-    assert [answer["data"]["positions"]["data"]["account"] for answer in said["both"]] == ["a", "b"]
+    rows = [answer["data"]["positions"]["data"] for answer in said["both"]]
+    assert [row["account"] for row in rows] == ["js-a", "js-b"]
     assert said["pong"] is True
     assert said["closed"] == 1000
 
 
-UPDATES = "subscription { positions(where: %s, progress: true) { operation data { quantity } } }"
+UPDATES = """
+subscription ($account: String, $bounds: DecimalComparison) {
+  positions(where: {account: {_eq: $account}, quantity: $bounds}, progress: true) {
+    operation
+    data { quantity }
+  }
+}
+"""
 
 
-@pytest.mark.parametrize("protocols", [None, [WebsocketsTransport.GRAPHQLWS_SUBPROTOCOL]])
+@pytest.mark.parametrize(
+    "protocols", [None, [WebsocketsTransport.GRAPHQLWS_SUBPROTOCOL]], ids=["default", "named"]
+)
 async def test_gql_of_python_works_unmodified(
-    live: LiveServer, protocols: list[Any] | None
+    steady: LiveServer, protocols: list[Any] | None
 ) -> None:
+    account = f"gql-{protocols is None}"
+    steady.commit([position(account, "X", "7"), position(account, "Y", "1")])
     transport = WebsocketsTransport(
-        url=live.url, subprotocols=protocols, ping_interval=0.05, pong_timeout=5
+        url=steady.url, subprotocols=protocols, ping_interval=0.05, pong_timeout=5
     )
+
+    def wanted(account: str | None, **bounds: str) -> GraphQLRequest:
+        return GraphQLRequest(UPDATES, variable_values={"account": account, "bounds": bounds})
+
     async with Client(transport=transport) as session, asyncio.timeout(WITHIN_S):
-        found = await session.execute(gql("{ positions { account } }"))
-        assert {row["account"] for row in found["positions"]} == {"a", "b"}
+        query = '{ positions(where: {account: {_eq: "%s"}}) { quantity } }' % account
+        found = await session.execute(gql(query))
+        assert sorted(row["quantity"] for row in found["positions"]) == ["1", "7"]
         with pytest.raises(TransportQueryError) as refused:
             await session.execute(gql("{ nothing }"))
         assert refused.value.errors is not None
         assert refused.value.errors[0]["extensions"]["code"] == "graphql_invalid"
 
-        large = session.subscribe(gql(UPDATES % '{quantity: {_gte: "5"}}'))
-        small = session.subscribe(gql(UPDATES % '{quantity: {_lt: "5"}}'))
+        large = session.subscribe(wanted(account, _gte="5"))
+        small = session.subscribe(wanted(account, _lt="5"))
         for updates, quantity in ((large, "7"), (small, "1")):
             first = (await anext(updates))["positions"]
             assert first == {"operation": "INSERT", "data": {"quantity": quantity}}
             assert (await anext(updates))["positions"]["operation"] == "PROGRESS"
-        live.commit([position("a", "X", "2")])
+        steady.commit([position(account, "X", "2")])
         assert (await anext(large))["positions"]["operation"] == "DELETE"
         assert (await anext(small))["positions"]["operation"] == "INSERT"
 
         with pytest.raises(TransportQueryError) as refused:
-            await anext(session.subscribe(gql(UPDATES % "{account: {_eq: null}}")))
+            await anext(session.subscribe(wanted(None)))
         assert refused.value.errors is not None
         assert refused.value.errors[0]["extensions"]["field"] == "where.account._eq"
         for updates in (large, small):

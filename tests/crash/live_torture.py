@@ -48,9 +48,11 @@ KILLS_A_ROUND: Final = (6, 12)
 LONGEST_WAIT_S: Final = 2.0
 LONGEST_START_S: Final = 1.5
 LONGEST_PAUSE_S: Final = 0.1
-# How often it is the database that is killed, and how often a server before it is ready.
-DATABASE_SHARE: Final = 0.1
+# How often it is the database that is killed, how often a server before it is ready, and how often
+# one is asked to stop, which must not be worse than a kill.
+DATABASE_SHARE: Final = 0.2
 STARTING_SHARE: Final = 0.15
+STOPPING_SHARE: Final = 0.1
 TWO_SERVERS_SHARE: Final = 0.4
 ROUND_ENDS_WITHIN_S: Final = 60.0
 POLL_S: Final = 0.05
@@ -192,7 +194,15 @@ class Round:
             self._tally[f"killed: {said}"] += 1
             return
         server = self._choose.choice(self._world.servers)
-        if self._choose.random() < STARTING_SHARE:
+        moment = self._choose.random()
+        if moment < STOPPING_SHARE:
+            self._tally["stopped: server"] += 1
+            code = await asyncio.to_thread(server.stop)
+            if code != 0:
+                raise Broken(f"a server that was asked to stop ended with {code}")
+            await asyncio.to_thread(server.start)
+            return
+        if moment < STOPPING_SHARE + STARTING_SHARE:
             # Twice: the second time while it finds its way back from the first.
             await asyncio.to_thread(server.kill)
             await asyncio.to_thread(server.start, wait=False)

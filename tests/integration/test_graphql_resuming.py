@@ -219,18 +219,20 @@ async def test_a_server_that_stops_sends_what_waits_and_says_to_come_again(
         await client.subscribe(where=reader.where)
         reader.hear(await client.update())
         # More than fits into what lies between the two.
-        for number in range(30):
+        for number in range(100):
             live.commit([position("stopped", f"{n}-{fat}", str(number + 5)) for n in range(50)])
         before = live.received_at
         await asyncio.sleep(0.5)
         os.kill(live.server.pid, signal.SIGTERM)
+        # It has long heard that it shall stop when this one begins to read.
+        await asyncio.sleep(1)
         with pytest.raises(ConnectionClosed) as closed:
             await reader.read_until(client, before + 1)
         assert (await idle.closed())[0] == 1001
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 1001
     assert reader.last_progress == before
-    assert set(reader.rows.values()) == {"34"}
+    assert set(reader.rows.values()) == {"104"}
     assert live.server.wait_for_exit() == 0
 
     at = live.commit([position("stopped", f"0-{fat}", "77")])

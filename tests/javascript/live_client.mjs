@@ -17,7 +17,9 @@ function first(query, variables) {
   });
 }
 
-said.query = await first("{ positions(order_by: {account: asc}) { account quantity } }");
+said.query = await first(
+  '{ positions(where: {account: {_like: "js-%"}}, order_by: {account: asc}) { account quantity } }',
+);
 said.mutation = await first(
   `mutation { create_positions_trigger(input: {name: "js", webhook: "https://a.example/",
     match: {account: {_eq: "a"}}}) { name } }`,
@@ -27,7 +29,7 @@ said.filter = await first("subscription { positions(where: {account: {_eq: null}
 
 const update = "{ operation data { account quantity } }";
 said.both = await Promise.all(
-  ["a", "b"].map((account) =>
+  ["js-a", "js-b"].map((account) =>
     first(
       `subscription ($account: String!) { positions(where: {account: {_eq: $account}}) ${update} }`,
       { account },

@@ -26,6 +26,7 @@ from tests.oracle.filter_stores import types_of
 from tests.oracle.subscribers import Client, Connection, Row, new_hub
 from tests.reference.filters import wanted
 from tidemark.live import hub as hub_module
+from tidemark.live import snapshots
 from tidemark.live.filters import parse_filter, row_query
 from tidemark.live.hub import Hub
 from tidemark.pipeline.output.encoding import encode_row
@@ -194,7 +195,7 @@ STORY = {
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that there is something between two looks."""
     monkeypatch.setattr(hub_module, "CHANGES_AT_ONCE", 2)
-    monkeypatch.setattr(hub_module, "ROWS_AT_ONCE", 1)
+    monkeypatch.setattr(snapshots, "ROWS_AT_ONCE", 1)
 
 
 @given(**STORY)

@@ -150,6 +150,7 @@ class Live:
         declared = await store.declared()
         schemas = {schema.name: schema for schema in declared if schema.name in self._wanted}
         if schemas == self._schemas or not schemas:
+            self._fault = None
             return
         serving = self._built(store, await self.triggers(), schemas)
         await self._stop_serving()

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import uvicorn
 
 from tidemark.app.live import Live
-from tidemark.clock import Clock, SystemClock
+from tidemark.clock import MICROS_PER_SECOND, Clock, SystemClock
 from tidemark.config import Config
 from tidemark.errors import ConfigError, LedgerUnavailable, TidemarkError
 from tidemark.ingress.decoder import Decoder
@@ -289,6 +289,7 @@ async def serve(
                 proxy_headers=False,
                 timeout_graceful_shutdown=GRACEFUL_STOP_S,
                 ws_max_size=config.http.max_body_bytes,
+                ws_ping_interval=config.live.heartbeat_us / MICROS_PER_SECOND,
             ),
             tidemark,
             on_ready=ready,

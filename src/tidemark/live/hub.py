@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from itertools import groupby
 from operator import attrgetter
 from typing import Final, Protocol
@@ -20,33 +20,21 @@ import msgspec
 from tidemark.errors import TidemarkError
 from tidemark.live.engine.changes import ChangedRow
 from tidemark.live.engine.source import Counters, Source, Subscriber
-from tidemark.live.engine.transitions import Item, Projection, Selected
-from tidemark.live.errors import (
-    CannotResume,
-    SlowClient,
-    SnapshotTooLarge,
-    TooManySubscriptions,
-    ViewNotReady,
-)
-from tidemark.live.filters import Filter, row_query
-from tidemark.pipeline.output.encoding import encode_rows
+from tidemark.live.errors import CannotResume, TooManySubscriptions, ViewNotReady
+from tidemark.live.filters import Filter
+from tidemark.live.snapshots import Beginner, Snapshots
 from tidemark.pipeline.output.errors import (
     BeyondFrontier,
     ChangesForgotten,
     UnknownView,
     ViewsUnavailable,
 )
-from tidemark.pipeline.output.schema import ROW_RECEIVED_AT, ViewSchema
-from tidemark.views.port import ChangePage, RowsFound, ViewsStore
+from tidemark.pipeline.output.schema import ViewSchema
+from tidemark.views.port import ChangePage, ViewsStore
 
 log = logging.getLogger(__name__)
 
 CHANGES_AT_ONCE: Final = 5_000
-ROWS_AT_ONCE: Final = 500
-# So many snapshots of more rows are in memory at once, each until its client has taken it.
-LARGE_SNAPSHOTS_AT_ONCE: Final = 4
-# A client that takes longer for its snapshot would keep others from theirs.
-SNAPSHOT_WITHIN_S: Final = 60.0
 AWAY_PAUSE_S: Final = 0.5
 
 
@@ -63,31 +51,24 @@ class ViewCounts(msgspec.Struct, frozen=True):
     rows_visible: int
 
 
-class Watcher(Subscriber, Protocol):
+class Watcher(Subscriber, Beginner, Protocol):
     """A subscriber as the hub knows it. It takes nothing that is not later than `since`.
 
     `rows_visible` is None for one that resumed: how many it had, only its client knows.
     """
 
     since: int
-    projection: Projection
     rows_visible: int | None
 
     @property
     def is_behind(self) -> bool:
         """Whether anything waits for its client to read on."""
 
-    def begin(self, rows: Sequence[Item]) -> None:
-        """Send rows of a snapshot."""
-
     def reached(self, received_at: int) -> None:
         """Everything up to this time was taken."""
 
     def beat(self, received_at: int) -> None:
         """The same, to be told even if nothing is new."""
-
-    async def room(self) -> None:
-        """Waits until its client has taken what was sent."""
 
     def end(self, error: TidemarkError) -> None:
         """The hub cannot go on for it."""
@@ -126,7 +107,7 @@ class Hub:
         # What sources that nobody follows any more have done.
         self._past: dict[str, Counters] = {}
         self._attached = 0
-        self._large_snapshots = asyncio.Semaphore(LARGE_SNAPSHOTS_AT_ONCE)
+        self._snapshots = Snapshots(schemas, max_rows=self._limits.max_snapshot_rows)
         self._someone = asyncio.Event()
 
     @property
@@ -162,7 +143,7 @@ class Hub:
             with _as_refusals(view):
                 if after is None:
                     watcher.rows_visible = 0
-                    reached = head = await self._send_snapshot(store, view, wanted, watcher)
+                    reached = head = await self._snapshots.send(store, view, wanted, watcher)
                 else:
                     reached, head = after, await _resumable_head(store, after)
                 followed = self._follow(view, head)
@@ -227,8 +208,14 @@ class Hub:
         except (ChangesForgotten, BeyondFrontier, UnknownView):
             self._end_all(followed, _rebuilt(view))
             return False
-        for received_at, changes in _commits(page):
-            followed.source.publish(received_at, changes)
+        try:
+            for received_at, changes in _commits(page):
+                followed.source.publish(received_at, changes)
+        except Exception:
+            # Some have got it and some have not; those of other views shall not suffer for it.
+            log.exception("the changes of %s could not be published", view)
+            self._end_all(followed, _broken(view))
+            return False
         followed.position = page.scanned_to
         return not page.complete
 
@@ -237,46 +224,6 @@ class Hub:
         for followed in self._followed.values():
             for watcher in list(followed.joined):
                 watcher.beat(max(watcher.since, followed.position))
-
-    async def _send_snapshot(
-        self, store: ViewsStore, view: str, wanted: Filter, watcher: Watcher
-    ) -> int:
-        """Sends the rows there are, oldest change first; the time as of which they are."""
-        most = min(ROWS_AT_ONCE, self._limits.max_snapshot_rows)
-        found = await self._found(store, view, wanted, most)
-        if len(found.rows) <= most:
-            await self._send_found(found, view, watcher)
-        else:
-            async with self._large_snapshots:
-                found = await self._found(store, view, wanted, self._limits.max_snapshot_rows)
-                try:
-                    async with asyncio.timeout(SNAPSHOT_WITHIN_S):
-                        await self._send_found(found, view, watcher)
-                except TimeoutError:
-                    raise SlowClient(
-                        f"the client has not taken its snapshot within {SNAPSHOT_WITHIN_S:g} s",
-                        hint="Read faster, or narrow `where`.",
-                    ) from None
-        return 0 if found.frontier is None else found.frontier.received_at
-
-    async def _found(self, store: ViewsStore, view: str, wanted: Filter, most: int) -> RowsFound:
-        """One row more than that if there are more."""
-        schema, order = self._schemas[view], (ROW_RECEIVED_AT,)
-        query = row_query(schema, wanted, store.dialect, order=order, limit=most + 1)
-        return await store.select(view, query)
-
-    async def _send_found(self, found: RowsFound, view: str, watcher: Watcher) -> None:
-        most = self._limits.max_snapshot_rows
-        if len(found.rows) > most:
-            raise SnapshotTooLarge(
-                f"more than {most} rows of {view} pass this filter",
-                hint="Narrow `where`, or raise live.max_snapshot_rows.",
-                field="where",
-            )
-        feed = _Snapshot(self._schemas[view], watcher)
-        for place in range(0, len(found.rows), ROWS_AT_ONCE):
-            feed.send(found, place, place + ROWS_AT_ONCE)
-            await watcher.room()
 
     async def _catch_up(
         self,
@@ -328,28 +275,6 @@ class Hub:
         del self._followed[name]
 
 
-class _Snapshot:
-    """Rows of a query as the INSERTs of one feed."""
-
-    def __init__(self, schema: ViewSchema, watcher: Watcher) -> None:
-        self._schema = schema
-        self._watcher = watcher
-        self._selected = Selected(watcher.projection, schema.key)
-
-    def send(self, found: RowsFound, begin: int, end: int) -> None:
-        rows = found.rows[begin:end]
-        columns = {
-            name: [row.values[place] for row in rows] for place, name in enumerate(found.columns)
-        }
-        texts = encode_rows(self._schema, columns)
-        self._watcher.begin(
-            [
-                self._selected.entered(ChangedRow(row.received_at, row.row_key, None, text, ()))
-                for row, text in zip(rows, texts, strict=True)
-            ]
-        )
-
-
 def _commits(page: ChangePage) -> Iterator[tuple[int, list[ChangedRow]]]:
     for received_at, changes in groupby(page.changes, key=attrgetter("received_at")):
         yield received_at, [ChangedRow.of(change) for change in changes]
@@ -395,4 +320,11 @@ def _rebuilt(view: str) -> CannotResume:
     return CannotResume(
         f"the log of {view} does not go on from where this subscription is",
         hint="The views were built anew. Subscribe again without `after`.",
+    )
+
+
+def _broken(view: str) -> TidemarkError:
+    return TidemarkError(
+        f"an error of our own making ended the subscriptions to {view}",
+        hint="The server's log has the details. Resume after the last PROGRESS, or begin anew.",
     )

@@ -24,6 +24,7 @@ _MEDIUM: Final = 0xFFFF
 
 _NOT_UTF8: Final = 1007
 _NO_PONG: Final = 1011
+_LAST_READING_S: Final = 1.0
 
 
 class Wire(Protocol):
@@ -95,6 +96,11 @@ class WiredProtocol(WebSocketsSansIOProtocol):
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()
         self._gone(_NO_PONG, "")
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        # One that does not read must not keep the server from stopping.
+        self.loop.call_later(_LAST_READING_S, self.transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._call_when_writable = None

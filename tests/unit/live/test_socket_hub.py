@@ -71,6 +71,30 @@ async def test_one_who_resumes_too_early_takes_nobody_with_it(home: ViewsHome) -
     await other.leave()
 
 
+async def test_an_error_of_our_own_ends_a_subscription_and_not_the_hub(
+    home: ViewsHome, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = await home.open()
+    fed = FedViews(store, [POSITIONS])
+    await fed.declare()
+    await fed.commit(POSITIONS.name, [position(region="a")])
+    hub = new_hub(store)
+    broken = Connection(Client(progress=True), hub, EVERYTHING)
+    await broken.joined()
+    monkeypatch.setattr(broken.client, "hears", None)
+    await fed.commit(POSITIONS.name, [position(region="b")])
+    await hub.look()
+    assert broken.failed is not None
+    assert "could not be published" in caplog.text
+    await broken.leave()
+    other = Connection(Client(progress=True), hub, EVERYTHING)
+    await other.joined()
+    await fed.commit(POSITIONS.name, [position(region="c")])
+    await hub.look()
+    assert len(other.client.rows) == 3
+    await other.leave()
+
+
 async def test_what_is_watched_by_nobody_is_not_kept(home: ViewsHome) -> None:
     store = await home.open()
     fed = FedViews(store, [POSITIONS])

@@ -26,10 +26,24 @@ HANDSHAKE = (
 class Served:
     """A server of one websocket after the other, and how the last one ended."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
+    def __init__(self) -> None:
+        self.port = free_port()
+        self.server = uvicorn.Server(
+            uvicorn.Config(
+                self.handle,
+                port=self.port,
+                ws=WiredProtocol,
+                interface="asgi3",
+                lifespan="off",
+                log_config=None,
+                ws_ping_interval=0.1,
+                ws_ping_timeout=0.2,
+                timeout_graceful_shutdown=30,
+            )
+        )
         self.sockets: asyncio.Queue[WebSocket] = asyncio.Queue()
         self.gone = asyncio.Event()
+        self.stopped = asyncio.Event()
 
     async def handle(self, scope: Any, receive: Any, send: Any) -> None:
         socket = WebSocket(scope, receive, send)
@@ -44,28 +58,17 @@ class Served:
 
 @pytest.fixture
 async def served() -> AsyncIterator[Served]:
-    served = Served(free_port())
-    server = uvicorn.Server(
-        uvicorn.Config(
-            served.handle,
-            port=served.port,
-            ws=WiredProtocol,
-            interface="asgi3",
-            lifespan="off",
-            log_config=None,
-            ws_ping_interval=0.1,
-            ws_ping_timeout=0.2,
-            timeout_graceful_shutdown=1,
-        )
-    )
-    serving = asyncio.create_task(server.serve())
+    served = Served()
+    serving = asyncio.create_task(served.server.serve())
+    serving.add_done_callback(lambda _: served.stopped.set())
     for _ in range(1_000):
-        if server.started:
+        if served.server.started:
             break
         await asyncio.sleep(0.01)
     yield served
-    server.should_exit = True
-    await serving
+    served.server.should_exit = True
+    async with asyncio.timeout(10):
+        await serving
 
 
 @pytest.mark.parametrize("size", [0, 125, 126, 65_535, 65_536, 200_000])
@@ -97,6 +100,21 @@ async def test_a_peer_that_answers_no_ping_is_gone(served: Served) -> None:
     writer.write(HANDSHAKE)
     await reader.readuntil(b"\r\n\r\n")
     await asyncio.wait_for(served.gone.wait(), 5)
+    writer.close()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
+
+
+async def test_a_peer_that_does_not_read_keeps_no_server_from_stopping(served: Served) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    writer.write(HANDSHAKE)
+    await reader.readuntil(b"\r\n\r\n")
+    wire = wire_of((await served.sockets.get()).scope)
+    wire.write(text_frame(bytes(20_000_000)))
+    assert wire.is_congested
+    wire.end(1001, "")
+    served.server.should_exit = True
+    await asyncio.wait_for(served.stopped.wait(), 10)
     writer.close()
     with contextlib.suppress(ConnectionError):
         await writer.wait_closed()

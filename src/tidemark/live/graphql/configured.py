@@ -6,7 +6,7 @@ from tidemark.config import Config
 from tidemark.errors import AccessDenied
 from tidemark.live.access.sessions import Session
 from tidemark.live.filters import FilterLimits
-from tidemark.live.graphql.limits import DocumentLimits
+from tidemark.live.graphql.limits import DocumentLimits, QueryLimits
 from tidemark.live.graphql.rate import RateLimits
 from tidemark.live.graphql.service import ServiceLimits
 from tidemark.live.graphql.sessions import Permission
@@ -18,6 +18,10 @@ def service_limits(config: Config) -> ServiceLimits:
     return ServiceLimits(
         documents=DocumentLimits(
             max_bytes=live.max_document_bytes, max_depth=live.max_document_depth
+        ),
+        queries=QueryLimits(
+            default_rows=min(QueryLimits().default_rows, live.max_query_rows),
+            max_rows=live.max_query_rows,
         ),
         filters=FilterLimits(
             max_depth=live.max_filter_depth,
