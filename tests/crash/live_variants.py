@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
-# Takes what a dead process was sending for sent.
+# Writes down that an event was delivered when it is about to be sent, and not when it was taken.
 SENDS_AT_MOST_ONCE: Final = """
 from tidemark.live.triggers import outbox_programs
-from tidemark.live.triggers.programs import ask
+from tidemark.live.triggers.programs import for_each
 
-def release_all():
-    yield ask(
-        "UPDATE outbox SET status = 'delivered', due_at = NULL WHERE status = 'delivering'"
+honest_claim = outbox_programs.claim
+
+def claim(*arguments):
+    claimed = yield from honest_claim(*arguments)
+    yield for_each(
+        "UPDATE outbox SET status = 'delivered', due_at = NULL WHERE id = ?",
+        [(delivery.outbox_id,) for delivery in claimed],
     )
+    return claimed
 
-outbox_programs.release_all = release_all
+outbox_programs.claim = claim
 """
 
 # Follows from where it is and not from where the subscriber was.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Sequence
 from http.client import HTTPException
 from pathlib import Path
@@ -186,6 +187,16 @@ class LiveWorld:
             return await store.listed(ended=True)
         finally:
             await store.close()
+
+    async def until_declared(self) -> int:
+        """Waits for the trigger of the configuration; its `since`."""
+        deadline = time.monotonic() + ANSWERED_WITHIN_S
+        while True:
+            for trigger in await self.triggers():
+                if trigger.name == DECLARED:
+                    return trigger.since
+            assert time.monotonic() < deadline, "the trigger of the configuration is not made"
+            await asyncio.sleep(AGAIN_S)
 
     async def stored_rows(self) -> dict[Key, Row]:
         found = await self.store.select(VIEW, RowQuery())

@@ -22,7 +22,6 @@ from tests.crash.live_world import (
 )
 from tests.integration.trigger_calls import (
     CREATE,
-    FIND,
     POLL_S,
     SILENCE_S,
     WITHIN_S,
@@ -46,7 +45,7 @@ async def test_a_declared_trigger_goes_on_over_a_restart_and_repeats_nothing(
         [server] = world.servers
         await world.commit([position("a", "X", "1")])
         await asyncio.to_thread(server.start)
-        await declared(world)
+        await world.until_declared()
         await world.commit([position("a", "X", "10")])
         await received(receiver, 1)
         assert await asyncio.to_thread(server.stop) == 0
@@ -59,17 +58,6 @@ async def test_a_declared_trigger_goes_on_over_a_restart_and_repeats_nothing(
         await asyncio.sleep(SILENCE_S)
     assert kinds(events) == [("MATCH", "10"), ("UNMATCH", "4"), ("MATCH", "12")]
     assert len(receiver.received) == 3
-
-
-async def declared(world: LiveWorld) -> int:
-    """Waits for the trigger of the configuration; its `since`."""
-    deadline = time.monotonic() + WITHIN_S
-    while True:
-        found = (await world.ask(FIND, name=DECLARED))["positions_trigger"]
-        if found is not None:
-            return int(found["since"])
-        assert time.monotonic() < deadline
-        await asyncio.sleep(POLL_S)
 
 
 async def swing(world: LiveWorld, accounts: int) -> None:
@@ -94,7 +82,7 @@ async def test_of_two_processes_one_delivers(
             await world.commit([position("a", "X", "0")])
             for server in world.servers:
                 await asyncio.to_thread(server.start)
-            await declared(world)
+            await world.until_declared()
             await swing(world, 40)
             await received(receiver, 80)
             await asyncio.sleep(SILENCE_S)
@@ -167,7 +155,7 @@ async def live_through(directory: Path, receiver: WebhookReceiver, past: Past) -
         for number, commit in enumerate(past.commits):
             parts[number // 4].add(*commit)
         await asyncio.to_thread(server.start)
-        await declared(world)
+        await world.until_declared()
         await world.replay(parts[0])
         conditions = {"match": own.match, "unmatch": own.unmatch}
         wanted = {"name": own.name, "webhook": receiver.url, **conditions}
@@ -230,7 +218,7 @@ async def test_views_that_are_rebuilt_under_their_triggers_repeat_nothing(tmp_pa
     async with WebhookReceiver() as receiver:
         async with LiveWorld(tmp_path, settings(receiver.url)) as world:
             await asyncio.to_thread(world.servers[0].start)
-            since = await declared(world)
+            since = await world.until_declared()
             await world.replay(early)
             await settled(world, receiver)
             await until_position(world, world.committed)

@@ -63,14 +63,16 @@ class Client:
             self.last_progress = self.last_seen = None
         # Up to its last PROGRESS it has everything; what it saw after that comes again.
         self._may_repeat = after is not None
-        # Without PROGRESS it cannot know whether it had all of its snapshot.
-        self._unsure = after is not None and not self.progress
+        # It may have seen some of what comes now, and what came of that.
+        self._unsure = after is not None
 
     def hears(self, told: Mapping[str, Any]) -> None:
         operation, timestamp = told["operation"], told["at"]
         if operation == "PROGRESS":
             assert self.last_progress is None or timestamp >= self.last_progress
             self.last_progress = timestamp
+            # From here on it has all there is, and what comes is new to it.
+            self._unsure = False
             return
         assert self.last_progress is None or timestamp > self.last_progress
         self.last_seen = timestamp

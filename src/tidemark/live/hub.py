@@ -54,11 +54,13 @@ class ViewCounts(msgspec.Struct, frozen=True):
 class Watcher(Subscriber, Beginner, Protocol):
     """A subscriber as the hub knows it. It takes nothing that is not later than `since`.
 
-    `rows_visible` is None for one that resumed: how many it had, only its client knows.
+    `rows_visible` is None for one that resumed: how many it had, only its client knows. It may have
+    seen changes up to `may_know_to` before it was cut off.
     """
 
     since: int
     rows_visible: int | None
+    may_know_to: int
 
     @property
     def is_behind(self) -> bool:
@@ -146,6 +148,7 @@ class Hub:
                     reached = head = await self._snapshots.send(store, view, wanted, watcher)
                 else:
                     reached, head = after, await _resumable_head(store, after)
+                    watcher.may_know_to = head
                 followed = self._follow(view, head)
                 followed.watchers.add(watcher)
                 await self._catch_up(store, followed, wanted, watcher, reached)

@@ -201,6 +201,15 @@ def test_changes_of_a_row_the_client_has_are_merged(
     assert [item.since for item in merged] == [2]
 
 
+def test_a_row_that_a_client_may_have_seen_before_it_resumed_is_taken_away_again() -> None:
+    insert, delete = items_of({"qty": 1}, None)
+    backlog = Backlog(limits(0), insert.received_at - 1, may_know_to=insert.received_at)
+    for item in (insert, delete):
+        backlog.append(item.received_at, [item])
+    (merged,) = (entry for entry in backlog.pop_ready() if isinstance(entry, Item))
+    assert (merged.operation, merged.received_at) == ("DELETE", delete.received_at)
+
+
 def test_what_cannot_follow_is_not_merged_into_something() -> None:
     (insert,) = items_of({"qty": 1})
     with pytest.raises(ValueError, match="INSERT cannot follow INSERT"):

@@ -35,6 +35,8 @@ class BacklogLimits(msgspec.Struct, frozen=True):
 class Backlog:
     """The buffer of one subscriber that has everything up to `since` already.
 
+    One that resumed may also have seen some of what came after that, up to `may_know_to`.
+
     Merged changes stand where the newest of them stood, so timestamps never go back. A subscriber
     who applies what comes (INSERT and UPDATE set the row, DELETE removes it) has, at every
     Progress, the rows as of then.
@@ -44,8 +46,9 @@ class Backlog:
     So there are at most twice as many items as rows that changed and `merge_above` together.
     """
 
-    def __init__(self, limits: BacklogLimits, since: int) -> None:
+    def __init__(self, limits: BacklogLimits, since: int, may_know_to: int = -1) -> None:
         self._limits = limits
+        self._may_know_to = may_know_to
         self._entries: deque[Entry] = deque()
         self._items = 0
         self._bytes = 0
@@ -147,7 +150,7 @@ class Backlog:
 
     def _merge(self) -> None:
         settled = [self._entries.popleft() for _ in range(self._settled)]
-        self._entries, unheard = merged(self._entries)
+        self._entries, unheard = merged(self._entries, self._may_know_to)
         self._entries.extendleft(reversed(settled))
         items = [entry for entry in self._entries if isinstance(entry, Item)]
         self._items = self._merged_items = len(items)
@@ -170,7 +173,7 @@ class Backlog:
         self._items = self._bytes = self._merged_items = self._merged_bytes = self._settled = 0
 
 
-def merged(entries: Iterable[Entry]) -> tuple[deque[Entry], list[Span]]:
+def merged(entries: Iterable[Entry], may_know_to: int) -> tuple[deque[Entry], list[Span]]:
     """At most one item per row, each where the newest of its row was; and when rows that are gone
     again were there.
 
@@ -190,7 +193,7 @@ def merged(entries: Iterable[Entry]) -> tuple[deque[Entry], list[Span]]:
         item: Item | None = entry
         before = newest.get(row_key)
         if before is not None:
-            item = before.merged_with(entry)
+            item = before.merged_with(entry, may_be_known=before.since <= may_know_to)
             kept[place[row_key]] = None
             span = (before.since, entry.received_at)
             moved.append(span)

@@ -91,16 +91,17 @@ class Item:
             )
         return self._payload
 
-    def merged_with(self, newer: Item) -> Item | None:
+    def merged_with(self, newer: Item, *, may_be_known: bool = False) -> Item | None:
         """One item that does what this one and then the newer one of the same row do.
 
-        None if both together do nothing.
+        None if both together do nothing. If this one `may_be_known`, to a subscriber that resumes
+        and is told it once more, the row may be there already and must go.
         """
         match self.operation, newer.operation:
             case "INSERT", "UPDATE":
                 return self._now(INSERT, newer, self.fields)
             case "INSERT", "DELETE":
-                return None
+                return self._now(DELETE, newer, newer.fields) if may_be_known else None
             case "UPDATE", "UPDATE":
                 return self._now(UPDATE, newer, tuple(sorted({*self.fields, *newer.fields})))
             case "UPDATE", "DELETE":

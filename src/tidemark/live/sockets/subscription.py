@@ -36,7 +36,8 @@ class Outlet(Protocol):
 class Subscription:
     """Takes the commits of one feed in order and sends each once; nothing waits without bound.
 
-    `since` is where it stands: what is not later is known to the client already.
+    `since` is where it stands: what is not later is known to the client already. A client that
+    resumed may know more, up to `may_know_to`.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Subscription:
         self.projection = projection
         self.since = 0
         self.rows_visible: int | None = None
+        self.may_know_to = -1
         self._outlet = outlet
         self._start = next_start(operation_id)
         self._fixed_bytes = len(self._start) + len(NEXT_END)
@@ -147,7 +149,7 @@ class Subscription:
 
     def _behind(self) -> Backlog:
         if self._backlog is None:
-            self._backlog = Backlog(self._limits, self.since)
+            self._backlog = Backlog(self._limits, self.since, self.may_know_to)
             self._outlet.wait_for_room(self)
         return self._backlog
 
