@@ -59,4 +59,6 @@ def _running(server: TidemarkServer) -> Iterator[TidemarkServer]:
     """Whatever the tests do to it, the server never meets an error of its own making."""
     with server:
         yield server
-        assert "Traceback" not in server.log_text(), server.log_text()
+        said = server.log_text()
+        assert "Traceback" not in said, said
+        assert "ASGI callable" not in said, said
