@@ -16,14 +16,16 @@ from tidemark.live.hub import Hub, HubLimits
 from tidemark.live.sockets.subscription import Subscription
 
 LIMITS = BacklogLimits(merge_above_items=3, close_above_items=1_000)
+ALL_COLUMNS = tuple(column.name for column in POSITIONS.visible)
 Row = dict[str, Any]
 
 
-class Everything:
-    """The projection of all columns, as plain JSON."""
+class Columns:
+    """The projection of some columns, as plain JSON."""
 
-    key = "everything"
-    columns = frozenset(column.name for column in POSITIONS.visible)
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.columns = frozenset(columns)
+        self.key = ",".join(columns)
 
     def render(
         self,
@@ -32,7 +34,11 @@ class Everything:
         fields: Sequence[str],
         timestamp: int,
     ) -> bytes:
-        row = None if members is None else {n: json.loads(v) for n, v in members.items()}
+        row = None
+        if members is not None:
+            shown = self.columns | set(POSITIONS.key)
+            row = {n: json.loads(v) for n, v in members.items() if n in shown}
+            assert set(fields) <= shown
         told = {"operation": operation, "row": row, "fields": list(fields), "at": timestamp}
         return json.dumps(told).encode()
 
@@ -40,8 +46,9 @@ class Everything:
 class Client:
     """What a client knows, across all its connections. With `progress` it resumes by that."""
 
-    def __init__(self, *, progress: bool) -> None:
+    def __init__(self, *, progress: bool, columns: Sequence[str] = ALL_COLUMNS) -> None:
         self.progress = progress
+        self.columns = columns
         self.rows: dict[str, Row] = {}
         self.last_progress: int | None = None
         self.last_seen: int | None = None
@@ -103,7 +110,7 @@ class Connection:
         after = None if fresh else client.resume_after
         client.connects(after)
         self._subscription = Subscription(
-            self, "1", Everything(), progress=client.progress, limits=LIMITS
+            self, "1", Columns(client.columns), progress=client.progress, limits=LIMITS
         )
         self._joined = asyncio.Event()
         self._task = asyncio.create_task(self._stay(hub, wanted, after))

@@ -11,7 +11,7 @@ import asyncio
 import json
 import random
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from tests.contract.views_home import POSITIONS, SQLITE_SCHEME, Views, ViewsHome
 from tests.contract.views_model import COMMITS, Model
 from tests.generated.filters import filters
 from tests.oracle.filter_stores import types_of
-from tests.oracle.subscribers import Client, Connection, Row, new_hub
+from tests.oracle.subscribers import ALL_COLUMNS, Client, Connection, Row, new_hub
 from tests.reference.filters import wanted
 from tidemark.live import hub as hub_module
 from tidemark.live import snapshots
@@ -33,13 +33,15 @@ from tidemark.pipeline.output.encoding import encode_row
 
 WHERES = filters(POSITIONS, depth=2) | st.just({})
 TYPES = types_of(POSITIONS)
+FEW_COLUMNS = ("tenant_id", "open")
 
 
-def expected(model: Model, number: int, where: Any) -> dict[str, Row]:
+def expected(model: Model, number: int, where: Any, columns: Sequence[str]) -> dict[str, Row]:
     rows = {}
     for row in model.states[number].values():
         if wanted(TYPES, where, row):
-            shown = json.loads(encode_row(POSITIONS, row))
+            whole = json.loads(encode_row(POSITIONS, row))
+            shown = {name: whole[name] for name in {*POSITIONS.key, *columns}}
             rows[json.dumps([shown[name] for name in POSITIONS.key])] = shown
     return rows
 
@@ -54,7 +56,10 @@ class Story:
         self.dice = random.Random(seed)
         self.committed = 0
         self.hub = new_hub(store)
-        self.clients = [Client(progress=bool(n % 2)) for n in range(len(wheres))]
+        self.clients = [
+            Client(progress=bool(n % 2), columns=self.dice.choice([ALL_COLUMNS, FEW_COLUMNS]))
+            for n in range(len(wheres))
+        ]
         self.connections: list[Connection | None] = [None] * len(wheres)
 
     async def tell(self) -> None:
@@ -146,7 +151,8 @@ class Story:
             self.clients, self.connections, self.wheres, strict=True
         ):
             assert connection is not None
-            assert client.rows == expected(self.model, self.model.last, where), where
+            last = self.model.last
+            assert client.rows == expected(self.model, last, where, client.columns), where
             found = await self.store.select(
                 POSITIONS.name,
                 row_query(POSITIONS, parse_filter(POSITIONS, where), self.store.dialect),
@@ -166,7 +172,8 @@ class Story:
         """A client that was told of progress, and of nothing since, has the rows as of then."""
         told = client.last_progress
         if told is not None and (client.last_seen is None or client.last_seen <= told):
-            assert client.rows == expected(self.model, self.number_of(told), where), where
+            number = self.number_of(told)
+            assert client.rows == expected(self.model, number, where, client.columns), where
 
     def number_of(self, received_at: int) -> int:
         """The last commit up to a time; progress may be told between two commits."""
@@ -237,3 +244,28 @@ def test_a_row_lost_when_joining_between_commits_is_caught(
 
     with pytest.raises(AssertionError):
         run()
+
+
+async def test_a_snapshot_cut_off_in_the_middle_is_completed_by_timestamp(tmp_path: Path) -> None:
+    first, second = ("acme", None), ("acme", "eu")
+    # The second row comes first; then something of it changes that the client does not select.
+    model = Model([{second: {"open": True}}, {first: {"open": True}}, {second: {"trades": 5}}])
+    home = ViewsHome(f"{SQLITE_SCHEME}{tmp_path / 'views.db'}")
+    try:
+        store = await home.open()
+        await store.declare([POSITIONS])
+        await store.commit(model.batch(0, 3))
+        client = Client(progress=False, columns=("tenant_id",))
+        everything = parse_filter(POSITIONS, {})
+        hub = new_hub(store)
+        cut_off = Connection(client, hub, everything)
+        while not client.rows:
+            await asyncio.sleep(0)
+        await cut_off.leave()
+        assert len(client.rows) == 1
+        again = Connection(client, hub, everything)
+        await again.joined()
+        assert client.rows == expected(model, 3, {}, client.columns)
+        await again.leave()
+    finally:
+        await home.close()

@@ -13,10 +13,10 @@ from tidemark.config.names import TRIGGER_NAME_PATTERN
 from tidemark.config.problems import Location, shorten
 from tidemark.config.raw_settings import Finding, Rule, mapping_of, sections, texts_of
 from tidemark.config.suggestions import and_list, did_you_mean
+from tidemark.config.webhook_values import MAX_SECRETS
 
 # RFC 7518, 3.2: a secret is no shorter than the digest.
 SECRET_BYTES: Final[dict[str, int]] = {"HS256": 32, "HS384": 48, "HS512": 64}
-MAX_WEBHOOK_SECRETS: Final = 2
 
 # The settings that say what a token is verified with.
 _TOKEN_KEYS: Final[tuple[str, ...]] = ("secret", "public_key_file", "jwks_file")
@@ -124,8 +124,8 @@ def lists_of_access_have_no_repeats(raw: dict[str, Any]) -> Iterator[Finding]:
 
 def webhooks_have_two_secrets_at_most(raw: dict[str, Any]) -> Iterator[Finding]:
     secrets = mapping_of(raw, "webhooks").get("secrets")
-    if isinstance(secrets, list) and len(secrets) > MAX_WEBHOOK_SECRETS:
-        message = f"expected at most {MAX_WEBHOOK_SECRETS} secrets, found {len(secrets)}"
+    if isinstance(secrets, list) and len(secrets) > MAX_SECRETS:
+        message = f"expected at most {MAX_SECRETS} secrets, found {len(secrets)}"
         yield ("webhooks", "secrets"), message, "Remove those that every receiver has replaced."
 
 

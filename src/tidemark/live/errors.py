@@ -11,6 +11,7 @@ LiveError
 ├── WebhookRefused      webhook_refused      a webhook must not be sent to where it points
 ├── InvalidTrigger      invalid_trigger      a trigger cannot be made as it is described
 ├── TriggerExists       trigger_exists       another trigger has this name
+├── TooManyTriggers     too_many_triggers    a deployment has room for no other trigger
 ├── UnknownTrigger      unknown_trigger      no trigger has this name
 ├── TriggersRefused     triggers_refused     the store of triggers refuses this very content
 └── TriggersUnavailable triggers_unavailable the store of triggers did not answer; try again
@@ -85,6 +86,12 @@ class TriggerExists(LiveError):
     """Another trigger of this deployment has the name. Nothing was changed."""
 
     code = "trigger_exists"
+
+
+class TooManyTriggers(LiveError):
+    """A deployment has room for no other trigger. Nothing was changed."""
+
+    code = "too_many_triggers"
 
 
 class UnknownTrigger(LiveError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Final, Protocol
@@ -20,6 +20,7 @@ import msgspec
 from tidemark.errors import TidemarkError
 from tidemark.live.engine.changes import ChangedRow
 from tidemark.live.engine.source import Counters, Source, Subscriber
+from tidemark.live.engine.transitions import Projection
 from tidemark.live.errors import CannotResume, TooManySubscriptions, ViewNotReady
 from tidemark.live.filters import Filter
 from tidemark.live.snapshots import Beginner, Snapshots
@@ -36,6 +37,8 @@ log = logging.getLogger(__name__)
 
 CHANGES_AT_ONCE: Final = 5_000
 AWAY_PAUSE_S: Final = 0.5
+# How long subscribers are told of changes before others get their turn.
+BUSY_S: Final = 0.005
 
 
 class HubLimits(msgspec.Struct, frozen=True):
@@ -61,6 +64,9 @@ class Watcher(Subscriber, Beginner, Protocol):
     since: int
     rows_visible: int | None
     may_know_to: int
+
+    @property
+    def wants_progress(self) -> bool: ...
 
     @property
     def is_behind(self) -> bool:
@@ -111,10 +117,8 @@ class Hub:
         self._attached = 0
         self._snapshots = Snapshots(schemas, max_rows=self._limits.max_snapshot_rows)
         self._someone = asyncio.Event()
-
-    @property
-    def subscriptions(self) -> int:
-        return self._attached
+        # Why nothing is published at the moment, if the store is away.
+        self.trouble: TidemarkError | None = None
 
     def counts(self) -> Iterator[ViewCounts]:
         """What each view that is watched has had to do since this hub began."""
@@ -172,31 +176,33 @@ class Hub:
         next_beat = loop.time() + self._heartbeat_s
         while True:
             await self._someone.wait()
+            pause_s = AWAY_PAUSE_S
             try:
-                moved = await self.look()
+                pause_s = 0 if await self.look() else self._poll_s
+                self.trouble = None
             except ViewsUnavailable as error:
-                log.warning("subscriptions wait: %s", error.message)
-                await asyncio.sleep(AWAY_PAUSE_S)
-                continue
+                if self.trouble is None:
+                    log.warning("subscriptions wait: %s", error.message)
+                self.trouble = error
             except Exception:
                 # Whoever stayed would wait in vain for what could not be published.
                 log.exception("the log of changes could not be followed")
                 for followed in list(self._followed.values()):
                     self._end_all(followed, _interrupted(followed.schema.name))
-                await asyncio.sleep(AWAY_PAUSE_S)
-                continue
             if loop.time() >= next_beat:
                 next_beat = loop.time() + self._heartbeat_s
                 self.beat()
-            await asyncio.sleep(0 if moved else self._poll_s)
+            await asyncio.sleep(pause_s)
 
     async def look(self) -> bool:
         """Publishes what was committed since the last look; whether there may be more."""
+        # Those who begin while this waits may be ahead of what it finds.
+        watched = list(self._followed.values())
         store = await self._open_store()
         frontier = await store.frontier()
         head = 0 if frontier is None else frontier.received_at
         moved = False
-        for followed in list(self._followed.values()):
+        for followed in watched:
             if followed.position > head:
                 self._end_all(followed, _rebuilt(followed.schema.name))
             elif followed.position < head:
@@ -211,9 +217,16 @@ class Hub:
         except (ChangesForgotten, BeyondFrontier, UnknownView):
             self._end_all(followed, _rebuilt(view))
             return False
+        clock = asyncio.get_running_loop().time
+        began = clock()
         try:
             for received_at, changes in _commits(page):
                 followed.source.publish(received_at, changes)
+                followed.position = received_at
+                if clock() - began > BUSY_S:
+                    # Whoever joins meanwhile joins behind this commit.
+                    await asyncio.sleep(0)
+                    began = clock()
         except Exception:
             # Some have got it and some have not; those of other views shall not suffer for it.
             log.exception("the changes of %s could not be published", view)
@@ -240,7 +253,10 @@ class Hub:
         view = followed.schema.name
         watcher.since = reached
         alone = Source(followed.schema)
-        alone.join(wanted, watcher.projection, watcher)
+        projection = watcher.projection
+        if not watcher.wants_progress:
+            projection = _Whole(followed.schema, projection)
+        alone.join(wanted, projection, watcher)
         while watcher.since < followed.position:
             page = await store.read_changes(
                 view, watcher.since, followed.position, limit=CHANGES_AT_ONCE
@@ -261,11 +277,8 @@ class Hub:
 
     def _release(self, followed: _Followed, watcher: Watcher) -> None:
         followed.watchers.discard(watcher)
-        name = followed.schema.name
-        if not followed.watchers and self._followed.get(name) is followed:
+        if not followed.watchers:
             self._forget(followed)
-            if not self._followed:
-                self._someone.clear()
 
     def _end_all(self, followed: _Followed, error: TidemarkError) -> None:
         self._forget(followed)
@@ -274,8 +287,36 @@ class Hub:
 
     def _forget(self, followed: _Followed) -> None:
         name = followed.schema.name
+        if self._followed.get(name) is not followed:
+            return
         self._past[name] = followed.source.counters.after(self._past.get(name))
         del self._followed[name]
+        if not self._followed:
+            self._someone.clear()
+
+
+class _Whole:
+    """A projection that takes a change of any column for one of its own.
+
+    A client that resumes by timestamp may have been cut off in its snapshot: a row that it lacks is
+    told by any change of it, also by one of which it has selected nothing.
+    """
+
+    def __init__(self, schema: ViewSchema, selected: Projection) -> None:
+        self.key = selected.key
+        self.columns = frozenset(column.name for column in schema.visible)
+        self._selected = selected
+        self._named = selected.columns | frozenset(schema.key)
+
+    def render(
+        self,
+        operation: str,
+        members: Mapping[str, bytes] | None,
+        fields: Sequence[str],
+        timestamp: int,
+    ) -> bytes:
+        named = [name for name in fields if name in self._named]
+        return self._selected.render(operation, members, named, timestamp)
 
 
 def _commits(page: ChangePage) -> Iterator[tuple[int, list[ChangedRow]]]:

@@ -11,7 +11,7 @@ import msgspec
 
 from tidemark.pipeline.output.batch import UPDATE, Frontier
 from tidemark.pipeline.output.encoding import decode_row
-from tidemark.pipeline.output.errors import BeyondFrontier, ChangesForgotten
+from tidemark.pipeline.output.errors import BeyondFrontier, ChangesForgotten, UnknownView
 from tidemark.pipeline.output.schema import ROW_KEY, ROW_RECEIVED_AT, Value, quoted
 from tidemark.views.fingerprint import Fingerprint
 from tidemark.views.port import ChangePage, ChangeRow, ChangeSearch
@@ -55,7 +55,7 @@ class ViewsHistory(ViewsReader):
             " WHERE view = ? AND received_at > ?"
             " AND received_at <= (SELECT received_at FROM frontier)) AS later WHERE place = 1"
         )
-        [position], [stored], rows, undone = await self._snapshot(
+        [position], stored, rows, undone = await self._snapshot(
             FRONTIER,
             (f"{SCHEMAS} WHERE name = ?", (view,)),
             (f"SELECT {', '.join(names)} FROM {schema.table}", ()),
@@ -89,7 +89,7 @@ class ViewsHistory(ViewsReader):
             " ORDER BY received_at, row_key"
         )
         values = conditions.values
-        [position], [stored], rows = await self._snapshot(
+        [position], stored, rows = await self._snapshot(
             FRONTIER,
             (f"{SCHEMAS} WHERE name = ?", (view,)),
             (page, [*values, *values, limit - 1, 2**63 - 1]),
@@ -124,7 +124,7 @@ class ViewsHistory(ViewsReader):
             " ORDER BY received_at LIMIT 1 OFFSET ?"
         )
         values = conditions.values
-        [position], [stored], rows, more = await self._snapshot(
+        [position], stored, rows, more = await self._snapshot(
             FRONTIER,
             (f"{SCHEMAS} WHERE name = ?", (view,)),
             (found, [*values, SCAN_WINDOW, row_key]),
@@ -220,9 +220,17 @@ def _change(everything: tuple[str, ...], row: Row) -> ChangeRow:
     return ChangeRow(at, key, op, old, new, _names(changed) if op == UPDATE else everything)
 
 
-def _check_reach(view: str, received_at: int, stored: Row, frontier: Frontier | None) -> None:
+def _check_reach(
+    view: str, received_at: int, stored: Sequence[Row], frontier: Frontier | None
+) -> None:
     """Refuses a time at which the rows of a view are not known, or not known any more."""
-    *_, logged, log_floor = stored
+    if not stored:
+        raise UnknownView(
+            f"there is no view {view} any more",
+            hint="The views are being built anew; ask again in a while.",
+            field="view",
+        )
+    *_, logged, log_floor = stored[0]
     if frontier is None or received_at > frontier.received_at:
         raise BeyondFrontier(
             f"view {view} is not folded as far as {received_at}",

@@ -75,7 +75,10 @@ class ViewsReader(ABC):
 
     async def declared(self) -> list[ViewSchema]:
         [rows] = await self._snapshot((f"{SCHEMAS} ORDER BY name", ()))
-        return [read_schema(row) for row in rows]
+        schemas = [read_schema(row) for row in rows]
+        # Views that were removed and built anew are not those that were remembered.
+        self._schemas = {schema.name: schema for schema in schemas}
+        return schemas
 
     async def read_pipeline_state(self) -> dict[str, bytes]:
         [rows] = await self._snapshot(("SELECT name, value FROM pipeline_state", ()))
@@ -157,8 +160,9 @@ class ViewsReader(ABC):
         return ErrorPage(errors, cursor and tuple(cursor), read_frontier(position))
 
     async def _schema(self, view: str) -> ViewSchema:
+        """As it was when `declared` or `declare` was last called, unless it is not known yet."""
         if view not in self._schemas:
-            self._schemas |= {schema.name: schema for schema in await self.declared()}
+            await self.declared()
         if view not in self._schemas:
             raise UnknownView(
                 f"there is no view {view}",

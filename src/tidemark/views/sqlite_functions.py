@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from decimal import Context, Decimal
 from typing import Final
 
-from tidemark.views.matching import found_by
+from tidemark.views.matching import TextTest, found_by
 from tidemark.views.sortable import from_sortable
 
 # Takes a pattern of RE2 and a text.
@@ -18,14 +19,25 @@ EXACT_SUM: Final = "tidemark_exact_sum"
 _EXACT: Final = Context(prec=100)
 
 
-def register(connection: sqlite3.Connection) -> None:
-    """Give a connection the functions above."""
-    connection.create_function(FOUND_BY, 2, _found_by, deterministic=True)
+def register(connection: sqlite3.Connection) -> Callable[[], None]:
+    """Give a connection the functions above.
+
+    The patterns of a statement are kept until the function is called that this gives: however many
+    other statements have, none is compiled again for every row.
+    """
+    tests: dict[str, TextTest] = {}
+
+    def is_found(pattern: str, text: str | None) -> bool | None:
+        if text is None:
+            return None
+        test = tests.get(pattern)
+        if test is None:
+            test = tests[pattern] = found_by(pattern)
+        return test(text)
+
+    connection.create_function(FOUND_BY, 2, is_found, deterministic=True)
     connection.create_aggregate(EXACT_SUM, 1, _ExactSum)  # type: ignore[arg-type]
-
-
-def _found_by(pattern: str, text: str | None) -> bool | None:
-    return None if text is None else found_by(pattern)(text)
+    return tests.clear
 
 
 class _ExactSum:

@@ -110,9 +110,12 @@ class WiredProtocol(WebSocketsSansIOProtocol):
         self.loop.call_later(_LAST_READING_S, self.transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._call_when_writable = None
         super().connection_lost(exc)
         self.is_congested = False
+        if self._call_when_writable is not None:
+            # Who waits for room has to learn that there is nobody any more.
+            self._call_when_writable()
+            self._call_when_writable = None
 
     def write(self, frames: bytes) -> None:
         if not (self.close_sent or self.disconnected or self.transport.is_closing()):

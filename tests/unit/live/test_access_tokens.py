@@ -316,8 +316,7 @@ def test_a_set_that_cannot_be_read_again_leaves_the_keys_as_they_were(
     token = signed(claims(), rsa_key(), "RS256", kid="one")
     for broken in (
         lambda: path.write_text("{"),
-        lambda: write_set(path),
-        lambda: write_set(path, *[jwk(rsa_key(1), "RS256", kid="one")] * 2),
+        lambda: path.write_text("{}"),
         path.unlink,
     ):
         broken()
@@ -329,6 +328,72 @@ def test_a_set_that_cannot_be_read_again_leaves_the_keys_as_they_were(
     clock.elapsed += 1_000_000
     with pytest.raises(AccessDenied):
         verifier.verify(token)
+
+
+UNFIT: dict[str, Callable[[], dict[str, Any]]] = {
+    "another curve": lambda: jwk(ec.generate_private_key(ec.SECP384R1()), "ES384"),
+    "X25519": lambda: {"kty": "OKP", "crv": "X25519", "x": "A" * 43},
+    "a short RSA key": lambda: jwk(
+        rsa.generate_private_key(public_exponent=65537, key_size=1024), "RS256"
+    ),
+    "an unknown type": lambda: {"kty": "AKP", "alg": "ML-DSA-44", "pub": "AAAA"},
+    "for encryption": lambda: jwk(rsa_key(1), "RS256", use="enc"),
+    "no numbers": lambda: {"kty": "RSA", "n": 1, "e": [2]},
+    "half an EC key": lambda: {"kty": "EC", "crv": "P-256", "x": "AAAA"},
+    "a name that is none": lambda: jwk(rsa_key(1), "RS256", kid=7),
+}
+
+
+@pytest.mark.parametrize("unfit", UNFIT)
+@pytest.mark.parametrize(
+    ("algorithm", "key"), [("RS256", rsa_key), ("ES256", ec_key), ("EdDSA", ed_key)]
+)
+def test_one_unfit_entry_of_a_set_keeps_no_other_from_being_used(
+    tmp_path: Path, algorithm: Any, key: Callable[[], Any], unfit: str
+) -> None:
+    path = tmp_path / "keys.json"
+    write_set(path, {"kid": "odd", **UNFIT[unfit]()}, jwk(key(), algorithm, kid="one"))
+    token = signed(claims(), key(), algorithm, kid="one")
+    assert verify(token, issuer(algorithm=algorithm, jwks_file=path)).claims["sub"] == "ada"
+
+
+@pytest.mark.parametrize("unfit", UNFIT)
+def test_a_key_that_was_taken_from_a_set_is_refused_whatever_else_the_set_has(
+    tmp_path: Path, clock: StillClock, caplog: pytest.LogCaptureFixture, unfit: str
+) -> None:
+    path = tmp_path / "keys.json"
+    write_set(path, jwk(rsa_key(), "RS256", kid="one"), jwk(rsa_key(1), "RS256", kid="two"))
+    verifier = TokenVerifier([issuer(algorithm="RS256", jwks_file=path)], clock)
+    token = signed(claims(), rsa_key(), "RS256", kid="one")
+    assert verifier.verify(token)
+    write_set(path, {"kid": "odd", **UNFIT[unfit]()}, jwk(rsa_key(1), "RS256", kid="two"))
+    clock.elapsed += 1_000_000
+    with pytest.raises(AccessDenied):
+        verifier.verify(token)
+    assert verifier.verify(signed(claims(), rsa_key(1), "RS256", kid="two"))
+
+
+@pytest.mark.parametrize("left", ["nothing", "an unfit key", "two keys of one name"])
+def test_a_set_that_has_no_usable_key_any_more_accepts_no_token(
+    tmp_path: Path, clock: StillClock, caplog: pytest.LogCaptureFixture, left: str
+) -> None:
+    path = tmp_path / "keys.json"
+    write_set(path, jwk(rsa_key(), "RS256", kid="one"))
+    verifier = TokenVerifier([issuer(algorithm="RS256", jwks_file=path)], clock)
+    token = signed(claims(), rsa_key(), "RS256", kid="one")
+    entries: dict[str, list[dict[str, Any]]] = {
+        "nothing": [],
+        "an unfit key": [UNFIT["a short RSA key"]()],
+        "two keys of one name": [jwk(rsa_key(n), "RS256", kid="one") for n in (0, 1)],
+    }
+    write_set(path, *entries[left])
+    clock.elapsed += 1_000_000
+    with pytest.raises(AccessDenied):
+        verifier.verify(token)
+    assert "tokens are refused because of" in caplog.text
+    write_set(path, jwk(rsa_key(), "RS256", kid="one"))
+    clock.elapsed += 1_000_000
+    assert verifier.verify(token)
 
 
 def private_pem(key: Any) -> bytes:

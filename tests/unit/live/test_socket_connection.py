@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -26,6 +28,7 @@ class FakeSocket:
     def __init__(self) -> None:
         self.scope: dict[str, Any] = {"extensions": {WIRE: self}}
         self.headers: dict[bytes, bytes] = {}
+        self.request_id = "socket"
         self.written: list[bytes] = []
         self.ended: tuple[int, str] | None = None
         self.is_congested = False
@@ -159,6 +162,68 @@ async def test_one_who_takes_nothing_of_a_snapshot_has_been_patient_long_enough(
     socket.is_congested = True
     with pytest.raises(SlowClient):
         await serving.room()
+
+
+class SlowHub:
+    """Its subscribers stand where a test says, and then wait for a client that reads nothing."""
+
+    def __init__(self, *stand: int) -> None:
+        self._stand = list(stand)
+
+    @asynccontextmanager
+    async def attached(
+        self, view: str, wanted: Any, watcher: Subscription, after: int | None
+    ) -> AsyncIterator[None]:
+        watcher.since = self._stand.pop(0)
+        if not self._stand:
+            await watcher.room()
+        yield
+
+
+class OneSubscription:
+    """A service to which every operation is the same subscription."""
+
+    def operation(self, *arguments: Any, **options: Any) -> Any:
+        return SimpleNamespace(kind="subscription")
+
+    def subscription(self, *arguments: Any) -> Any:
+        return SimpleNamespace(projection=None, progress=False, view="v", filter=None, after=None)
+
+
+@pytest.mark.parametrize(
+    ("stand", "then"),
+    [
+        ([7], "resume after 7"),
+        ([9, 7], "resume after 7"),
+        ([7, 9], "resume after 7"),
+        # One that has not its whole snapshot begins anew.
+        ([0], "subscribe anew"),
+        ([0, 9], "subscribe anew"),
+        ([9, 0], "subscribe anew"),
+    ],
+)
+async def test_one_who_is_sent_away_for_taking_nothing_is_told_where_to_resume(
+    stand: list[int], then: str
+) -> None:
+    socket = FakeSocket()
+    clock = StillClock()
+    serving = Connection(
+        cast(Any, socket),
+        Gatekeeper(Config(), clock),
+        cast(Any, OneSubscription()),
+        cast(Any, SlowHub(*stand)),
+        clock,
+        ConnectionLimits(patience_s=0.02),
+    )
+    socket.says(type="connection_init")
+    for number in range(len(stand)):
+        socket.says(type="subscribe", id=str(number), payload={"query": "subscription { v }"})
+    task = asyncio.create_task(ended(serving))
+    while socket._incoming.qsize():  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    socket.is_congested = True
+    await task
+    assert socket.ended == (1013, f"the client has taken nothing for 0.02 s; {then}")
 
 
 async def test_room_comes_when_the_client_reads_on() -> None:

@@ -104,11 +104,11 @@ async def test_what_is_watched_by_nobody_is_not_kept(home: ViewsHome) -> None:
     connections = [Connection(Client(progress=True), hub, EVERYTHING) for _ in range(2)]
     for connection in connections:
         await connection.joined()
-    assert (hub.subscriptions, len(list(hub.counts()))) == (2, 1)
+    assert (hub._attached, len(list(hub.counts()))) == (2, 1)
     await connections[0].leave()
-    assert (hub.subscriptions, len(list(hub.counts()))) == (1, 1)
+    assert (hub._attached, len(list(hub.counts()))) == (1, 1)
     await connections[1].leave()
-    assert (hub.subscriptions, len(list(hub.counts()))) == (0, 0)
+    assert (hub._attached, len(list(hub.counts()))) == (0, 0)
     running = asyncio.create_task(hub.run())
     await asyncio.sleep(0.01)
     running.cancel()

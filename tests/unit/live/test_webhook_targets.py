@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import socket
 from ipaddress import ip_address
@@ -213,9 +214,13 @@ async def test_a_name_is_given_only_its_public_addresses() -> None:
 @pytest.mark.parametrize(
     "address", ["127.0.0.1", "169.254.169.254", "::ffff:10.0.0.1", "fe80::1%eth0", "nonsense"]
 )
-async def test_a_name_with_no_public_address_is_refused(address: str) -> None:
-    with pytest.raises(WebhookRefused, match=r"a\.example resolves to") as refused:
+async def test_a_name_with_no_public_address_is_refused_and_only_the_log_says_what_it_has(
+    address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(WebhookRefused, match=r"a\.example does not resolve to") as refused:
         await GuardedResolver(Names(address), NOTHING).resolve("a.example", 80)
+    assert address not in json.dumps(refused.value.as_dict())
+    assert f"a.example, which resolves to {address}" in caplog.text
     assert pickle.loads(pickle.dumps(refused.value)).code == "webhook_refused"
 
 

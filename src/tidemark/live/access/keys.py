@@ -58,19 +58,23 @@ class SingleKey:
 class KeySetFile:
     """A JSON Web Key Set in a file, which is read again when it has changed.
 
-    It is looked at once a second at most. While a changed file cannot be read, the keys that were
-    read before stay in use.
+    Entries that are for something else, or that cannot be used, are passed over. The file is looked
+    at once a second at most. While it is no set at all, the keys that were read before stay in use;
+    a set counts as it is, so a key that is no longer among its keys is never accepted again.
     """
 
     def __init__(self, path: Path, algorithm: Algorithm, clock: Clock, field: str) -> None:
-        """Raises `ConfigError` when the file cannot be used."""
+        """Raises `ConfigError` when the file cannot be used, or gives no key."""
         self._path = path
         self._algorithm = algorithm
         self._clock = clock
         self._field = field
         self._checked_us = clock.elapsed_us()
         self._stamp = self._stat()
-        self._keys = self._read()
+        found = self._read()
+        if found.fault is not None:
+            raise _unreadable(path, found.fault, field)
+        self._keys = found.keys
 
     def find(self, kid: str | None) -> VerificationKey | None:
         self._refresh()
@@ -89,11 +93,14 @@ class KeySetFile:
             stamp = self._stat()
             if stamp == self._stamp:
                 return
-            self._keys = self._read()
+            found = self._read()
         except ConfigError as error:
             _log.warning("the keys of %s stay as they were: %s", self._path, error.message)
-        else:
-            self._stamp = stamp
+            return
+        self._stamp = stamp
+        self._keys = found.keys
+        if found.fault is not None:
+            _log.error("tokens are refused because of %s: %s", self._path, found.fault)
 
     def _stat(self) -> tuple[int, int, int]:
         try:
@@ -102,7 +109,7 @@ class KeySetFile:
             raise _unreadable(self._path, error.strerror or "unknown", self._field) from None
         return status.st_mtime_ns, status.st_size, status.st_ino
 
-    def _read(self) -> dict[str | None, VerificationKey]:
+    def _read(self) -> _KeySet:
         content = _read_file(self._path, self._field)
         try:
             document = msgspec.json.decode(content)
@@ -111,29 +118,56 @@ class KeySetFile:
         entries = document.get("keys") if isinstance(document, dict) else None
         if not isinstance(entries, list):
             raise _unreadable(self._path, "it has no list `keys`", self._field)
-        keys: dict[str | None, VerificationKey] = {}
-        for entry in entries:
-            if not isinstance(entry, dict) or not _is_for(entry, self._algorithm):
-                continue
-            kid = entry.get("kid")
-            if kid is not None and not isinstance(kid, str):
-                raise _unreadable(self._path, "a `kid` in it is no text", self._field)
-            if kid in keys:
-                raise _unreadable(self._path, f"two keys have the kid {kid!r}", self._field)
-            keys[kid] = self._key(entry)
-        if not keys:
-            reason = f"it has no key for the algorithm {self._algorithm}"
-            raise _unreadable(self._path, reason, self._field)
-        return keys
+        return _key_set(entries, self._algorithm)
 
-    def _key(self, entry: dict[str, Any]) -> VerificationKey:
+
+class _KeySet(msgspec.Struct, frozen=True):
+    """The usable keys of a set by their `kid`, and why there are not all that there should be."""
+
+    keys: dict[str | None, VerificationKey]
+    fault: str | None
+
+
+def _key_set(entries: list[object], algorithm: Algorithm) -> _KeySet:
+    keys: dict[str | None, VerificationKey] = {}
+    twice: set[str | None] = set()
+    unfit: list[str] = []
+    for entry in entries:
+        if not isinstance(entry, dict) or not _is_for(entry, algorithm):
+            continue
+        kid = entry.get("kid")
+        if kid is not None and not isinstance(kid, str):
+            unfit.append("a `kid` in it is no text")
+            continue
         try:
-            key = jwt.PyJWK(entry, algorithm=self._algorithm).key
-        except (jwt.PyJWTError, ValueError, TypeError, UnsupportedAlgorithm):
-            raise _unreadable(self._path, "a key in it cannot be read", self._field) from None
-        # A set that holds private keys is used for what is public of them.
-        public = getattr(key, "public_key", None)
-        return checked_key(key if public is None else public(), self._algorithm, self._field)
+            key = _key(entry, algorithm)
+        except ConfigError as error:
+            unfit.append(error.message)
+            continue
+        if kid in keys:
+            twice.add(kid)
+        keys[kid] = key
+    if unfit:
+        _log.info("%d keys for %s are passed over: %s", len(unfit), algorithm, unfit[0])
+    # There is no telling which of the two is meant.
+    usable = {kid: key for kid, key in keys.items() if kid not in twice}
+    if twice:
+        return _KeySet(usable, f"two keys have the kid {min(twice, key=str)!r}")
+    if not usable:
+        why = f": {unfit[0]}" if unfit else ""
+        return _KeySet(usable, f"it has no key for the algorithm {algorithm}{why}")
+    return _KeySet(usable, None)
+
+
+def _key(entry: dict[str, Any], algorithm: Algorithm) -> VerificationKey:
+    """Raises `ConfigError`."""
+    try:
+        key = jwt.PyJWK(entry, algorithm=algorithm).key
+    except (jwt.PyJWTError, ValueError, TypeError, AttributeError, UnsupportedAlgorithm):
+        raise ConfigError("a key in it cannot be read") from None
+    # A set that holds private keys is used for what is public of them.
+    public = getattr(key, "public_key", None)
+    return checked_key(key if public is None else public(), algorithm, "keys")
 
 
 def key_source(issuer: JwtKey, clock: Clock, field: str) -> KeySource:

@@ -35,6 +35,9 @@ log = logging.getLogger(__name__)
 
 # Frames are gathered while a batch of commits is spread, but never more than this.
 FLUSH_ABOVE_BYTES: Final = 64 * 1024
+# Of queries and mutations, whose answers are in memory until the client takes them.
+QUERIES_AT_ONCE: Final = 4
+WAITING_QUERIES: Final = 100
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
@@ -85,6 +88,8 @@ class Connection:
         self._flushing = False
         self._room = asyncio.Event()
         self._room.set()
+        self._clear = asyncio.Event()
+        self._queries = asyncio.Semaphore(QUERIES_AT_ONCE)
         self._expiry: asyncio.TimerHandle | None = None
         self._wire.on_writable(self._writable)
 
@@ -93,6 +98,7 @@ class Connection:
         try:
             async with asyncio.timeout(self._limits.init_within_s) as patience:
                 while True:
+                    await self._clear_of_congestion()
                     message = self._read(await self._socket.receive())
                     await self._on(message)
                     if self._session is not None:
@@ -152,8 +158,7 @@ class Connection:
             ) from None
 
     def fell_behind(self, resume_after: int) -> None:
-        after = min([resume_after, *(s.resume_after() for s in self._subscriptions)])
-        self._end(messages.TRY_AGAIN_LATER, f"Too slow; resume after {after}")
+        self._send_away("Too slow", resume_after)
 
     def give_up(self, subscription: Subscription, error: TidemarkError) -> None:
         operation_id = self._subscriptions.get(subscription)
@@ -204,6 +209,9 @@ class Connection:
             raise Closed(messages.UNAUTHORIZED, "Unauthorized")
         if message.id in self._operations:
             raise Closed(messages.SUBSCRIBER_EXISTS, f"Subscriber for {message.id} already exists")
+        if len(self._operations) >= self._limits.max_subscriptions + WAITING_QUERIES:
+            self._refuse(message.id, [shape(_too_many_operations(len(self._operations)))])
+            return
         task = self._loop.create_task(self._operate(self._session, message.id, message.payload))
         self._operations[message.id] = task
         task.add_done_callback(lambda done: self._forget(message.id, done))
@@ -228,13 +236,13 @@ class Connection:
             if operation.kind == "subscription":
                 await self._subscribe(session, operation_id, operation, payload)
             else:
-                result = await self._service.run(session, operation, payload.variables)
-                self._say(messages.result(operation_id, result))
-                self._say(messages.complete(operation_id))
+                async with self._queries:
+                    await self._clear_of_congestion()
+                    result = await self._service.run(session, operation, payload.variables)
+                    self._say(messages.result(operation_id, result))
+                    self._say(messages.complete(operation_id))
         except DocumentRefused as refused:
             self._refuse(operation_id, refused.errors)
-        except SlowClient as error:
-            self._end(messages.TRY_AGAIN_LATER, error.message)
         except TidemarkError as error:
             self._refuse(operation_id, [shape(error)])
         except Exception as error:
@@ -260,6 +268,9 @@ class Connection:
         try:
             async with self._hub.attached(wanted.view, wanted.filter, subscription, wanted.after):
                 await self._loop.create_future()
+        except SlowClient as error:
+            # While it still is one of those that say where to resume.
+            self._send_away(error.message)
         finally:
             del self._subscriptions[subscription]
             self._waiting.pop(subscription, None)
@@ -283,13 +294,27 @@ class Connection:
             self._out_bytes = 0
             self._wire.write(frames)
 
+    async def _clear_of_congestion(self) -> None:
+        """A client that does not read what it asked for may not ask for more."""
+        while self._wire.is_congested:
+            self._clear.clear()
+            await self._clear.wait()
+
     def _writable(self) -> None:
+        self._clear.set()
         waiting, self._waiting = self._waiting, {}
         for subscription in waiting:
             subscription.drain()
             self._flush()
         if not self._waiting and not self._wire.is_congested:
             self._room.set()
+
+    def _send_away(self, why: str, *resumable: int) -> None:
+        """End it because its client is slow, and say from where that can go on."""
+        times = [*resumable, *(one.resume_after() for one in self._subscriptions)]
+        # One that is still in its snapshot has no time to go on from.
+        then = f"resume after {min(times)}" if all(times) else "subscribe anew"
+        self._end(messages.TRY_AGAIN_LATER, f"{why}; {then}")
 
     def _end(self, code: int, reason: str) -> None:
         self._flush()
@@ -302,6 +327,13 @@ class Connection:
         for task in operations:
             task.cancel()
         await asyncio.gather(*operations, return_exceptions=True)
+
+
+def _too_many_operations(count: int) -> TooManySubscriptions:
+    return TooManySubscriptions(
+        f"this connection has {count} operations under way already",
+        hint="Wait for answers before you ask for more.",
+    )
 
 
 # A close frame has room for 125 bytes, two of which are the code.

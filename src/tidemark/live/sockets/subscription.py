@@ -62,6 +62,10 @@ class Subscription:
         self._told = -1
 
     @property
+    def wants_progress(self) -> bool:
+        return self._progress
+
+    @property
     def is_behind(self) -> bool:
         """Whether anything waits."""
         return self._backlog is not None
@@ -72,12 +76,14 @@ class Subscription:
             return
         if self.rows_visible is not None:
             self.rows_visible += sum(_DIFFERENCE[item.operation] for item in items)
-        if self._backlog is None and not self._outlet.is_congested:
-            self.since = received_at
-            self._send(items)
-            if self._progress:
-                self._tell(received_at)
-            return
+        if self._backlog is None:
+            sent = self._send_while_there_is_room(items)
+            if sent == len(items):
+                self.since = received_at
+                if self._progress:
+                    self._tell(received_at)
+                return
+            items = items[sent:]
         backlog = self._behind()
         backlog.append(received_at, items)
         if self._progress and not backlog.overflown:
@@ -105,6 +111,14 @@ class Subscription:
         """Send rows of a snapshot, without asking whether there is room."""
         self.rows_visible = (self.rows_visible or 0) + len(rows)
         self._send(rows)
+
+    def _send_while_there_is_room(self, items: Sequence[Item]) -> int:
+        """A commit may be larger than what may wait; how many items of it were sent."""
+        outlet, sent = self._outlet, 0
+        while sent < len(items) and not outlet.is_congested:
+            self._send(items if len(items) <= _AT_ONCE else items[sent : sent + _AT_ONCE])
+            sent = min(sent + _AT_ONCE, len(items))
+        return sent
 
     def _send(self, items: Iterable[Item]) -> None:
         # Where a server with many subscribers spends its time: no call that need not be.

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 from decimal import Decimal
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from tidemark.live.errors import InvalidTrigger
 
 Origin: TypeAlias = Literal["config", "api"]
+
+MAX_TRIGGERS: Final = 1_000
+"""How many a deployment has at the most. Each is looked at whenever its view changes."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch
 # A number of a filter is exact, so it is written as it is and read back as a decimal.
@@ -52,10 +55,13 @@ class Trigger(msgspec.Struct, frozen=True):
     timestamps.
 
     It has events for the changes after `since` and up to `until` (None: for ever). Its changes up
-    to `position` are in the outbox. `disabled_reason` says why it stands still, if it does.
+    to `position` are in the outbox. `disabled_reason` says why it stands still, if it does. A name
+    may have many of them, one after the other; those that replaced each other share a `lineage`,
+    and of a name that was free in between they do not.
     """
 
     id: int
+    lineage: int
     name: str
     view: str
     webhook: str
@@ -74,11 +80,6 @@ class Trigger(msgspec.Struct, frozen=True):
     def meaning(self) -> tuple[str, str, str | None, str | None]:
         """See `NewTrigger.meaning`."""
         return self.view, self.match, self.unmatch, self.creator
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether all it will ever have to say is in the outbox."""
-        return self.until is not None and self.position >= self.until
 
 
 def where_text(where: object) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain, zip_longest
 
+from tidemark.live.triggers.definition import Trigger
 from tidemark.live.triggers.port import (
     STATUSES,
     AttemptRecord,
@@ -33,25 +34,26 @@ _RECORD = (
 _PAYLOAD = DeliveryRecord.__struct_fields__.index("payload")
 
 
-def enqueue(events: Sequence[tuple[str, NewEvent]]) -> Program[None]:
-    """Append events, each with the name of its trigger, in their order."""
+def enqueue(events: Sequence[tuple[Trigger, NewEvent]]) -> Program[None]:
+    """Append events, each with its trigger, in their order."""
     yield for_each(
-        "INSERT INTO outbox (event_id, trigger_name, event_type, row_key, received_at, payload,"
-        " status, created_at) VALUES (?, ?, ?, ?, ?, ?, 'waiting', ?)",
+        "INSERT INTO outbox (event_id, lineage, trigger_name, event_type, row_key, received_at,"
+        " payload, status, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', ?)",
         [
             (
                 event.event_id,
-                name,
+                trigger.lineage,
+                trigger.name,
                 event.event_type,
                 event.row_key,
                 event.received_at,
                 event.payload,
                 event.created_at,
             )
-            for name, event in events
+            for trigger, event in events
         ],
     )
-    yield from _go_on((name, event.row_key, event.created_at) for name, event in events)
+    yield from _go_on((one.name, event.row_key, event.created_at) for one, event in events)
 
 
 def claim(
@@ -137,8 +139,8 @@ def settle(settlements: Sequence[Settlement]) -> Program[None]:
         (*current[s.outbox_id], s.attempted_at) for s in applied if s.status != "pending"
     )
     yield for_each(
-        "UPDATE triggers SET enabled = ?, disabled_reason = ? WHERE enabled"
-        " AND name = (SELECT trigger_name FROM outbox WHERE id = ?)",
+        "UPDATE triggers SET enabled = ?, disabled_reason = ? WHERE NOT finished AND enabled"
+        " AND lineage = (SELECT lineage FROM outbox WHERE id = ?)",
         [(False, GONE_REASON, s.outbox_id) for s in settlements if s.disable_trigger],
     )
 
@@ -165,14 +167,17 @@ def next_due(skip_hosts: Collection[str]) -> Program[int | None]:
 
 
 def deliveries(
-    trigger: str, status: Status | None, after: int | None, limit: int
+    trigger: str, lineage: int | None, status: Status | None, after: int | None, limit: int
 ) -> Program[DeliveryPage]:
+    current = yield from _lineage(trigger, lineage)
+    if current is None:
+        return DeliveryPage([], None)
     records: list[DeliveryRecord] = []
     for one in STATUSES if status is None else (status,):
         records += yield from _records(
-            "status = ? AND trigger_name = ? AND id < ? ORDER BY id DESC LIMIT ?",
+            "status = ? AND lineage = ? AND id < ? ORDER BY id DESC LIMIT ?",
             one,
-            trigger,
+            current,
             2**63 - 1 if after is None else after,
             limit + 1,
         )
@@ -187,29 +192,27 @@ def find_event(event_id: str) -> Program[DeliveryRecord | None]:
     return records[0] if records else None
 
 
-def attempts(event_id: str) -> Program[list[AttemptRecord]]:
-    rows = yield ask(
-        "SELECT attempted_at, status, http_status, error FROM delivery_attempts"
-        " WHERE outbox_id = (SELECT id FROM outbox WHERE event_id = ?)"
-        " ORDER BY id DESC LIMIT ?",
-        event_id,
-        KEPT_ATTEMPTS,
-    )
-    return [AttemptRecord(*row) for row in reversed(rows)]
+def attempts(outbox_ids: Collection[int]) -> Program[dict[int, list[AttemptRecord]]]:
+    found: dict[int, list[AttemptRecord]] = {outbox_id: [] for outbox_id in outbox_ids}
+    for ids in in_chunks(found):
+        rows = yield ask(
+            "SELECT outbox_id, attempted_at, status, http_status, error FROM delivery_attempts"
+            f" WHERE {one_of('outbox_id', ids)} ORDER BY outbox_id, id",
+            *ids,
+        )
+        for outbox_id, *attempt in rows:
+            found[outbox_id].append(AttemptRecord(*attempt))
+    return {outbox_id: made[-KEPT_ATTEMPTS:] for outbox_id, made in found.items()}
 
 
-def redeliver(trigger: str, event_id: str | None, now: int) -> Program[int]:
-    if event_id is None:
-        condition, values = "status = 'dead' AND trigger_name = ?", [trigger]
-    else:
-        condition = "event_id = ? AND trigger_name = ? AND status IN ('dead', 'delivered')"
-        values = [event_id, trigger]
-    # An event whose trigger was removed has nowhere to go.
-    rows = yield ask(
-        f"SELECT id, row_key FROM outbox WHERE {condition} AND EXISTS"
-        " (SELECT 1 FROM triggers WHERE name = trigger_name AND until IS NULL) ORDER BY id",
-        *values,
-    )
+def redeliver(trigger: str, lineage: int | None, event_id: str | None, now: int) -> Program[int]:
+    # An event whose trigger was removed has nowhere to go, least of all to another of its name.
+    current = yield from _lineage(trigger, lineage)
+    condition, values = "status = 'dead' AND lineage = ?", [current]
+    if event_id is not None:
+        condition = "event_id = ? AND lineage = ? AND status IN ('dead', 'delivered')"
+        values = [event_id, current]
+    rows = yield ask(f"SELECT id, row_key FROM outbox WHERE {condition} ORDER BY id", *values)
     yield for_each(
         "UPDATE outbox SET status = 'waiting', attempts = 0, first_attempt_at = NULL,"
         " settled_at = NULL WHERE id = ?",
@@ -247,15 +250,22 @@ def counts() -> Program[list[OutboxCount]]:
     return [OutboxCount(*row) for row in rows]
 
 
-def drop_undelivered(trigger: str) -> Program[None]:
+def drop_undelivered(lineage: int) -> Program[None]:
     """Everything of a trigger that was not delivered, and how it was tried."""
-    condition = "trigger_name = ? AND status IN ('waiting', 'pending', 'delivering', 'dead')"
+    condition = "lineage = ? AND status IN ('waiting', 'pending', 'delivering', 'dead')"
     yield ask(
         "DELETE FROM delivery_attempts WHERE outbox_id IN"
         f" (SELECT id FROM outbox WHERE {condition})",
-        trigger,
+        lineage,
     )
-    yield ask(f"DELETE FROM outbox WHERE {condition}", trigger)
+    yield ask(f"DELETE FROM outbox WHERE {condition}", lineage)
+
+
+def _lineage(trigger: str, expected: int | None) -> Program[int | None]:
+    """That of the trigger which has the name now; None if it is not the expected one."""
+    rows = yield ask("SELECT lineage FROM triggers WHERE name = ? AND until IS NULL", trigger)
+    found: int | None = rows[0][0] if rows else None
+    return found if expected in (None, found) else None
 
 
 def _go_on(rows: Iterable[tuple[str, str, int]]) -> Program[None]:

@@ -100,7 +100,8 @@ class Leadership(msgspec.Struct, frozen=True):
 class TriggerStore(Outbox, Protocol):
     """Triggers, what they hold, and the outbox. Every method may raise `TriggersUnavailable`.
 
-    Retrying is then safe, except for `add` and `replace`, which may have been done.
+    Retrying is then safe, except for `add` and `replace`, which may have been done. Where a
+    `lineage` is given, a name that has come to be another's is as if it were not there.
     """
 
     async def listed(self, *, view: str | None = None, ended: bool = False) -> list[Trigger]:
@@ -113,34 +114,60 @@ class TriggerStore(Outbox, Protocol):
     async def get(self, name: str) -> Trigger:
         """The trigger that has this name now; raises `UnknownTrigger`."""
 
-    async def add(self, trigger: NewTrigger, since: int, created_at: int) -> Trigger:
+    async def add(
+        self,
+        trigger: NewTrigger,
+        since: int,
+        created_at: int,
+        *,
+        disabled_reason: str | None = None,
+    ) -> Trigger:
         """Begins at `since`, or where the last of its name has ended if that is later.
 
-        Raises `TriggerExists`.
+        With a reason it begins disabled. Raises `TriggerExists` or `TooManyTriggers`.
         """
 
-    async def replace(self, trigger: NewTrigger, since: int, created_at: int) -> Trigger:
+    async def replace(
+        self,
+        trigger: NewTrigger,
+        since: int,
+        created_at: int,
+        *,
+        disabled_reason: str | None = None,
+        lineage: int | None = None,
+    ) -> Trigger:
         """Another takes over the name: the old one goes on up to where the new one begins.
 
         A disabled one ends where it stands. What is not delivered yet goes where the new one says.
         Raises `UnknownTrigger`.
         """
 
-    async def remove(self, name: str) -> Trigger:
+    async def remove(self, name: str, *, lineage: int | None = None) -> Trigger:
         """Ends it where it stands; its events that were not delivered go with it.
 
         Those delivered are kept for their time. Gives the trigger as it was; raises
         `UnknownTrigger`.
         """
 
-    async def set_enabled(self, name: str, enabled: bool, reason: str | None = None) -> Trigger:
+    async def set_enabled(
+        self, name: str, enabled: bool, reason: str | None = None, *, lineage: int | None = None
+    ) -> Trigger:
         """A disabled trigger stands still and delivers nothing. Raises `UnknownTrigger`."""
 
-    async def disable(self, name: str, reason: str) -> None:
-        """As `set_enabled`, but one that is disabled already keeps its reason."""
+    async def halt(self, trigger_id: int, reason: str) -> Trigger | None:
+        """For one that cannot go on: it is disabled, unless it is already.
 
-    async def set_webhook(self, name: str, webhook: str) -> Trigger:
-        """Whatever is not delivered yet goes there from now on. It is enabled again."""
+        One that another has replaced ends where it stands, so that the other can go on. Gives what
+        has become of it.
+        """
+
+    async def set_webhook(
+        self, name: str, webhook: str, *, disabled_reason: str | None = None
+    ) -> Trigger:
+        """Whatever is not delivered yet goes there from now on.
+
+        Without a reason to be disabled it is enabled.
+        """
 
     async def held(self, trigger_id: int, row_keys: Collection[str]) -> set[str]:
         """Those of the keys that the trigger holds."""
@@ -161,17 +188,21 @@ class TriggerStore(Outbox, Protocol):
         status: Status | None = None,
         after: int | None = None,
         limit: int,
-    ) -> DeliveryPage: ...
+        lineage: int | None = None,
+    ) -> DeliveryPage:
+        """Those of the trigger that has this name now, and of those that it has replaced."""
 
     async def find_event(self, event_id: str) -> DeliveryRecord | None: ...
 
-    async def attempts(self, event_id: str) -> list[AttemptRecord]:
-        """The latest attempts to deliver an event, the first of them first."""
+    async def attempts(self, outbox_ids: Collection[int]) -> dict[int, list[AttemptRecord]]:
+        """The latest attempts to deliver each of some events, the first of them first."""
 
-    async def redeliver(self, trigger: str, event_id: str | None, now: int) -> int:
+    async def redeliver(
+        self, trigger: str, event_id: str | None, now: int, *, lineage: int | None = None
+    ) -> int:
         """Send again what was given up: one event (also if it was delivered), or all of them.
 
-        Id and payload are the same. It takes its turn among the events of its row that are not
+        Of the trigger that has this name now, and of those that it has replaced. Id and payload are the same. It takes its turn among the events of its row that are not
         delivered yet, before those that wait. Says how many.
         """
 

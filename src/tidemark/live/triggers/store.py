@@ -48,23 +48,44 @@ class StoredTriggers(ABC):
     async def get(self, name: str) -> Trigger:
         return await self._read(trigger_programs.get(name))
 
-    async def add(self, trigger: NewTrigger, since: int, created_at: int) -> Trigger:
-        return await self._write(trigger_programs.add(trigger, since, created_at))
+    async def add(
+        self,
+        trigger: NewTrigger,
+        since: int,
+        created_at: int,
+        *,
+        disabled_reason: str | None = None,
+    ) -> Trigger:
+        return await self._write(trigger_programs.add(trigger, since, created_at, disabled_reason))
 
-    async def replace(self, trigger: NewTrigger, since: int, created_at: int) -> Trigger:
-        return await self._write(trigger_programs.replace(trigger, since, created_at))
+    async def replace(
+        self,
+        trigger: NewTrigger,
+        since: int,
+        created_at: int,
+        *,
+        disabled_reason: str | None = None,
+        lineage: int | None = None,
+    ) -> Trigger:
+        return await self._write(
+            trigger_programs.replace(trigger, since, created_at, disabled_reason, lineage)
+        )
 
-    async def remove(self, name: str) -> Trigger:
-        return await self._write(trigger_programs.remove(name))
+    async def remove(self, name: str, *, lineage: int | None = None) -> Trigger:
+        return await self._write(trigger_programs.remove(name, lineage))
 
-    async def set_enabled(self, name: str, enabled: bool, reason: str | None = None) -> Trigger:
-        return await self._write(trigger_programs.set_enabled(name, enabled, reason))
+    async def set_enabled(
+        self, name: str, enabled: bool, reason: str | None = None, *, lineage: int | None = None
+    ) -> Trigger:
+        return await self._write(trigger_programs.set_enabled(name, enabled, reason, lineage))
 
-    async def disable(self, name: str, reason: str) -> None:
-        await self._write(trigger_programs.disable(name, reason))
+    async def halt(self, trigger_id: int, reason: str) -> Trigger | None:
+        return await self._write(trigger_programs.halt(trigger_id, reason))
 
-    async def set_webhook(self, name: str, webhook: str) -> Trigger:
-        return await self._write(trigger_programs.set_webhook(name, webhook))
+    async def set_webhook(
+        self, name: str, webhook: str, *, disabled_reason: str | None = None
+    ) -> Trigger:
+        return await self._write(trigger_programs.set_webhook(name, webhook, disabled_reason))
 
     async def held(self, trigger_id: int, row_keys: Collection[str]) -> set[str]:
         return await self._read(trigger_programs.held(trigger_id, row_keys)) if row_keys else set()
@@ -95,18 +116,26 @@ class StoredTriggers(ABC):
         return await self._read(outbox_programs.next_due(skip_hosts))
 
     async def deliveries(
-        self, trigger: str, *, status: Status | None = None, after: int | None = None, limit: int
+        self,
+        trigger: str,
+        *,
+        status: Status | None = None,
+        after: int | None = None,
+        limit: int,
+        lineage: int | None = None,
     ) -> DeliveryPage:
-        return await self._read(outbox_programs.deliveries(trigger, status, after, limit))
+        return await self._read(outbox_programs.deliveries(trigger, lineage, status, after, limit))
 
     async def find_event(self, event_id: str) -> DeliveryRecord | None:
         return await self._read(outbox_programs.find_event(event_id))
 
-    async def attempts(self, event_id: str) -> list[AttemptRecord]:
-        return await self._read(outbox_programs.attempts(event_id))
+    async def attempts(self, outbox_ids: Collection[int]) -> dict[int, list[AttemptRecord]]:
+        return await self._read(outbox_programs.attempts(outbox_ids))
 
-    async def redeliver(self, trigger: str, event_id: str | None, now: int) -> int:
-        return await self._write(outbox_programs.redeliver(trigger, event_id, now))
+    async def redeliver(
+        self, trigger: str, event_id: str | None, now: int, *, lineage: int | None = None
+    ) -> int:
+        return await self._write(outbox_programs.redeliver(trigger, lineage, event_id, now))
 
     async def prune(self, *, delivered_before: int, dead_before: int | None = None) -> int:
         # In slices, so that nobody has to wait long for the writer's lock.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from tidemark.crash import crash_point
-from tidemark.live.errors import TriggerExists, UnknownTrigger
-from tidemark.live.triggers.definition import NewTrigger, Trigger
+from tidemark.live.errors import TooManyTriggers, TriggerExists, UnknownTrigger
+from tidemark.live.triggers.definition import MAX_TRIGGERS, NewTrigger, Trigger
 from tidemark.live.triggers.outbox_programs import drop_undelivered, enqueue
 from tidemark.live.triggers.port import Advance
 from tidemark.live.triggers.programs import (
@@ -20,7 +20,6 @@ from tidemark.live.triggers.programs import (
 
 _COLUMNS = Trigger.__struct_fields__
 _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM triggers"
-_UNFINISHED = "(until IS NULL OR position < until)"
 _ENABLED = _COLUMNS.index("enabled")
 
 
@@ -38,20 +37,23 @@ def listed(view: str | None, ended: bool) -> Program[list[Trigger]]:
 
 def unfinished() -> Program[list[Trigger]]:
     """Those that are enabled and have not reached their `until`, the older of a name first."""
-    rows = yield ask(f"{_SELECT} WHERE enabled AND {_UNFINISHED} ORDER BY name, id")
+    rows = yield ask(f"{_SELECT} WHERE NOT finished AND enabled ORDER BY name, id")
     return [_trigger(row) for row in rows]
 
 
-def get(name: str) -> Program[Trigger]:
+def get(name: str, lineage: int | None = None) -> Program[Trigger]:
     rows = yield ask(f"{_SELECT} WHERE name = ? AND until IS NULL", name)
-    if not rows:
+    trigger = _trigger(rows[0]) if rows else None
+    if trigger is None or lineage not in (None, trigger.lineage):
         raise UnknownTrigger(
             f"there is no trigger {name[:80]!r}", hint="List them to see their names.", field="name"
         )
-    return _trigger(rows[0])
+    return trigger
 
 
-def add(trigger: NewTrigger, since: int, created_at: int) -> Program[Trigger]:
+def add(
+    trigger: NewTrigger, since: int, created_at: int, disabled_reason: str | None
+) -> Program[Trigger]:
     name = trigger.name
     rows = yield ask(
         "SELECT max(until), count(*) - count(until) FROM triggers WHERE name = ?", name
@@ -63,31 +65,42 @@ def add(trigger: NewTrigger, since: int, created_at: int) -> Program[Trigger]:
             hint="Names are unique in the deployment; choose another, or remove that one first.",
             field="name",
         )
+    yield from _check_room()
+    rows = yield ask("SELECT coalesce(max(lineage), 0) + 1 FROM triggers")
     # Ids have no other part that tells two lives of a name apart.
-    return (yield from _insert(trigger, max(since, last_end or 0), created_at))
+    begin = max(since, last_end or 0)
+    return (yield from _insert(trigger, rows[0][0], begin, created_at, disabled_reason))
 
 
-def replace(trigger: NewTrigger, since: int, created_at: int) -> Program[Trigger]:
-    old = yield from get(trigger.name)
+def replace(
+    trigger: NewTrigger,
+    since: int,
+    created_at: int,
+    disabled_reason: str | None,
+    lineage: int | None,
+) -> Program[Trigger]:
+    old = yield from get(trigger.name, lineage)
     begin = max(since, old.position)
     if old.enabled:
         yield ask("UPDATE triggers SET until = ? WHERE id = ?", begin, old.id)
     else:
-        yield from _end(old.name)
-    return (yield from _insert(trigger, begin, created_at))
+        yield from _end("name = ?", old.name)
+    return (yield from _insert(trigger, old.lineage, begin, created_at, disabled_reason))
 
 
-def remove(name: str) -> Program[Trigger]:
-    removed = yield from get(name)
-    yield from _end(name)
-    yield from drop_undelivered(name)
+def remove(name: str, lineage: int | None) -> Program[Trigger]:
+    removed = yield from get(name, lineage)
+    yield from _end("name = ?", name)
+    yield from drop_undelivered(removed.lineage)
     return removed
 
 
-def set_enabled(name: str, enabled: bool, reason: str | None) -> Program[Trigger]:
-    yield from get(name)
+def set_enabled(
+    name: str, enabled: bool, reason: str | None, lineage: int | None = None
+) -> Program[Trigger]:
+    yield from get(name, lineage)
     yield ask(
-        "UPDATE triggers SET enabled = ?, disabled_reason = ? WHERE name = ?",
+        "UPDATE triggers SET enabled = ?, disabled_reason = ? WHERE name = ? AND NOT finished",
         enabled,
         None if enabled else reason,
         name,
@@ -95,19 +108,23 @@ def set_enabled(name: str, enabled: bool, reason: str | None) -> Program[Trigger
     return (yield from get(name))
 
 
-def disable(name: str, reason: str) -> Program[None]:
+def halt(trigger_id: int, reason: str) -> Program[Trigger | None]:
     yield ask(
-        "UPDATE triggers SET enabled = ?, disabled_reason = ? WHERE name = ? AND enabled",
+        "UPDATE triggers SET enabled = ?, disabled_reason = ?"
+        " WHERE id = ? AND until IS NULL AND enabled",
         False,
         reason,
-        name,
+        trigger_id,
     )
+    yield from _end("until IS NOT NULL AND id = ?", trigger_id)
+    rows = yield ask(f"{_SELECT} WHERE id = ?", trigger_id)
+    return _trigger(rows[0]) if rows else None
 
 
-def set_webhook(name: str, webhook: str) -> Program[Trigger]:
+def set_webhook(name: str, webhook: str, disabled_reason: str | None) -> Program[Trigger]:
     yield from get(name)
     yield ask("UPDATE triggers SET webhook = ? WHERE name = ? AND until IS NULL", webhook, name)
-    return (yield from set_enabled(name, True, None))
+    return (yield from set_enabled(name, disabled_reason is None, disabled_reason))
 
 
 def held(trigger_id: int, row_keys: Collection[str]) -> Program[set[str]]:
@@ -140,7 +157,7 @@ def advance(advances: Sequence[Advance]) -> Program[set[int]]:
         "INSERT INTO held_keys (trigger_id, row_key) VALUES (?, ?) ON CONFLICT DO NOTHING",
         [(a.trigger_id, key) for a in moving for key in a.held],
     )
-    yield from enqueue([(triggers[a.trigger_id].name, event) for a in moving for event in a.events])
+    yield from enqueue([(triggers[a.trigger_id], event) for a in moving for event in a.events])
     yield for_each(
         "DELETE FROM held_keys WHERE trigger_id = ?",
         [(a.trigger_id,) for a in moving if triggers[a.trigger_id].until == a.end],
@@ -150,15 +167,28 @@ def advance(advances: Sequence[Advance]) -> Program[set[int]]:
 
 
 def oldest_position() -> Program[int | None]:
-    rows = yield ask(f"SELECT min(position) FROM triggers WHERE enabled AND {_UNFINISHED}")
+    rows = yield ask("SELECT min(position) FROM triggers WHERE NOT finished AND enabled")
     position: int | None = rows[0][0]
     return position
 
 
-def _insert(trigger: NewTrigger, since: int, created_at: int) -> Program[Trigger]:
+def _check_room() -> Program[None]:
+    rows = yield ask("SELECT count(*) FROM triggers WHERE until IS NULL")
+    if rows[0][0] >= MAX_TRIGGERS:
+        raise TooManyTriggers(
+            f"there are {MAX_TRIGGERS} triggers, and a deployment may have no more",
+            hint="Remove one that is not needed, or let one trigger do for several.",
+        )
+
+
+def _insert(
+    trigger: NewTrigger, lineage: int, since: int, created_at: int, disabled_reason: str | None
+) -> Program[Trigger]:
     yield ask(
-        "INSERT INTO triggers (name, view, webhook, match, unmatch, creator, origin, since,"
-        " position, enabled, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO triggers (lineage, name, view, webhook, match, unmatch, creator, origin,"
+        " since, position, enabled, disabled_reason, created_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        lineage,
         trigger.name,
         trigger.view,
         trigger.webhook,
@@ -168,7 +198,8 @@ def _insert(trigger: NewTrigger, since: int, created_at: int) -> Program[Trigger
         trigger.origin,
         since,
         since,
-        True,
+        disabled_reason is None,
+        disabled_reason,
         created_at,
     )
     return (yield from get(trigger.name))
@@ -183,14 +214,14 @@ def _may_move(trigger: Trigger | None, advance: Advance) -> bool:
     )
 
 
-def _end(name: str) -> Program[None]:
-    """Whatever has this name and is not finished ends where it stands."""
+def _end(condition: str, value: object) -> Program[None]:
+    """Whatever meets the condition and is not finished ends where it stands."""
     yield ask(
         "DELETE FROM held_keys WHERE trigger_id IN"
-        f" (SELECT id FROM triggers WHERE name = ? AND {_UNFINISHED})",
-        name,
+        f" (SELECT id FROM triggers WHERE NOT finished AND {condition})",
+        value,
     )
-    yield ask(f"UPDATE triggers SET until = position WHERE name = ? AND {_UNFINISHED}", name)
+    yield ask(f"UPDATE triggers SET until = position WHERE NOT finished AND {condition}", value)
 
 
 def _trigger(row: Row) -> Trigger:

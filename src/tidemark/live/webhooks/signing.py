@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import secrets
 from collections.abc import Sequence
 
+from tidemark.config.webhook_values import (
+    MAX_SECRETS,
+    SECRET_HINT,
+    SECRET_PREFIX,
+    UnfitValue,
+    webhook_key,
+)
 from tidemark.errors import ConfigError
 
-SECRET_PREFIX = "whsec_"
-MIN_KEY_BYTES = 24
-MAX_KEY_BYTES = 64
 NEW_KEY_BYTES = 32
-MAX_SECRETS = 2
 SECRETS_FIELD = "webhooks.secrets"
-
-SECRET_HINT = f"A secret is {SECRET_PREFIX} and {MIN_KEY_BYTES} to {MAX_KEY_BYTES} bytes in base64."
 
 
 class Signer:
@@ -57,23 +57,14 @@ class Signer:
 
 def secret_key(secret: str, *, field: str = SECRETS_FIELD) -> bytes:
     """The key in a `whsec_…` secret. The errors never repeat the secret."""
-    if not secret.startswith(SECRET_PREFIX):
-        raise ConfigError(
-            f"the secret does not begin with {SECRET_PREFIX}", hint=SECRET_HINT, field=field
-        )
     try:
-        key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
-    except (binascii.Error, ValueError):
+        return webhook_key(secret)
+    except UnfitValue as unfit:
         raise ConfigError(
-            f"what follows {SECRET_PREFIX} is not base64", hint=SECRET_HINT, field=field
-        ) from None
-    if not MIN_KEY_BYTES <= len(key) <= MAX_KEY_BYTES:
-        raise ConfigError(
-            f"the secret holds {len(key)} bytes, and {MIN_KEY_BYTES} to {MAX_KEY_BYTES} are needed",
-            hint=SECRET_HINT,
+            f"expected a secret to sign webhooks with, found {unfit.found}",
+            hint=unfit.hint,
             field=field,
-        )
-    return key
+        ) from None
 
 
 def new_secret() -> str:

@@ -9,7 +9,8 @@ ViewsError
 ├── LedgerRewound       ledger_rewound       the views were made from another history
 ├── BatchRefused        batch_refused        a batch contradicts itself or the view
 ├── BeyondFrontier      beyond_frontier      the time asked for is not folded yet
-└── ChangesForgotten    changes_forgotten    the log does not reach back that far
+├── ChangesForgotten    changes_forgotten    the log does not reach back that far
+└── QueryTooSlow        query_too_slow       a query was ended because it took too long
 """
 
 from __future__ import annotations
@@ -75,3 +76,9 @@ class ChangesForgotten(ViewsError):
     """The log of changes does not reach back to the time asked for."""
 
     code = "changes_forgotten"
+
+
+class QueryTooSlow(ViewsError):
+    """A query took longer than one may, and was ended. It would again."""
+
+    code = "query_too_slow"

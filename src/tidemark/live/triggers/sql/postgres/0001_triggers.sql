@@ -7,9 +7,11 @@ CREATE TABLE writer (singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton
 INSERT INTO writer DEFAULT VALUES;
 
 -- One row for each life of a name: a trigger that was removed or replaced stays as history, so that
--- a replay knows when it lived. `match`, `unmatch` and `creator` are JSON.
+-- a replay knows when it lived. Lives that have replaced each other have their `lineage` in common.
+-- `match`, `unmatch` and `creator` are JSON.
 CREATE TABLE triggers (
     id              bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    lineage         bigint  NOT NULL,
     name            text COLLATE "C" NOT NULL,
     view            text COLLATE "C" NOT NULL,
     webhook         text    NOT NULL,
@@ -22,9 +24,12 @@ CREATE TABLE triggers (
     position        bigint  NOT NULL CHECK (position >= since AND (until IS NULL OR position <= until)),
     enabled         boolean NOT NULL,
     disabled_reason text,
-    created_at      bigint  NOT NULL
+    created_at      bigint  NOT NULL,
+    finished        boolean NOT NULL
+        GENERATED ALWAYS AS (until IS NOT NULL AND position >= until) STORED
 ) WITH (fillfactor = 50);
 CREATE UNIQUE INDEX triggers_name ON triggers (name) WHERE until IS NULL;
+CREATE INDEX triggers_unfinished ON triggers (name, id) WHERE NOT finished;
 
 -- The keys of rows that are matched although neither condition of their trigger holds for them now.
 CREATE TABLE held_keys (
@@ -38,6 +43,7 @@ CREATE TABLE held_keys (
 CREATE TABLE outbox (
     id               bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     event_id         text COLLATE "C" NOT NULL UNIQUE,
+    lineage          bigint NOT NULL,
     trigger_name     text COLLATE "C" NOT NULL,
     event_type       text   NOT NULL,
     row_key          text COLLATE "C" NOT NULL,
@@ -55,7 +61,7 @@ CREATE TABLE outbox (
 );
 CREATE INDEX outbox_due ON outbox (trigger_name, due_at, id) WHERE due_at IS NOT NULL;
 CREATE INDEX outbox_row ON outbox (trigger_name, row_key, status, id);
-CREATE INDEX outbox_status ON outbox (status, trigger_name, id);
+CREATE INDEX outbox_status ON outbox (status, lineage, id);
 CREATE INDEX outbox_settled ON outbox (status, settled_at) WHERE settled_at IS NOT NULL;
 
 CREATE TABLE delivery_attempts (

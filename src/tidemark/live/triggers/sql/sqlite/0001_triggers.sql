@@ -2,9 +2,11 @@
 -- timestamps, all others wall time. Text sorts by code point everywhere.
 
 -- One row for each life of a name: a trigger that was removed or replaced stays as history, so that
--- a replay knows when it lived. `match`, `unmatch` and `creator` are JSON.
+-- a replay knows when it lived. Lives that have replaced each other have their `lineage` in common.
+-- `match`, `unmatch` and `creator` are JSON.
 CREATE TABLE triggers (
     id              INTEGER PRIMARY KEY AUTOINCREMENT,
+    lineage         INTEGER NOT NULL,
     name            TEXT    NOT NULL,
     view            TEXT    NOT NULL,
     webhook         TEXT    NOT NULL,
@@ -17,9 +19,12 @@ CREATE TABLE triggers (
     position        INTEGER NOT NULL CHECK (position >= since AND (until IS NULL OR position <= until)),
     enabled         INTEGER NOT NULL,
     disabled_reason TEXT,
-    created_at      INTEGER NOT NULL
+    created_at      INTEGER NOT NULL,
+    finished        INTEGER NOT NULL
+        GENERATED ALWAYS AS (until IS NOT NULL AND position >= until) VIRTUAL
 ) STRICT;
 CREATE UNIQUE INDEX triggers_name ON triggers (name) WHERE until IS NULL;
+CREATE INDEX triggers_unfinished ON triggers (name, id) WHERE NOT finished;
 
 -- The keys of rows that are matched although neither condition of their trigger holds for them now.
 CREATE TABLE held_keys (
@@ -33,6 +38,7 @@ CREATE TABLE held_keys (
 CREATE TABLE outbox (
     id               INTEGER PRIMARY KEY AUTOINCREMENT,
     event_id         TEXT    NOT NULL UNIQUE,
+    lineage          INTEGER NOT NULL,
     trigger_name     TEXT    NOT NULL,
     event_type       TEXT    NOT NULL,
     row_key          TEXT    NOT NULL,
@@ -50,7 +56,7 @@ CREATE TABLE outbox (
 ) STRICT;
 CREATE INDEX outbox_due ON outbox (trigger_name, due_at, id) WHERE due_at IS NOT NULL;
 CREATE INDEX outbox_row ON outbox (trigger_name, row_key, status, id);
-CREATE INDEX outbox_status ON outbox (status, trigger_name, id);
+CREATE INDEX outbox_status ON outbox (status, lineage, id);
 CREATE INDEX outbox_settled ON outbox (status, settled_at) WHERE settled_at IS NOT NULL;
 
 CREATE TABLE delivery_attempts (
