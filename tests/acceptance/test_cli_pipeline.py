@@ -26,6 +26,7 @@ from tests.acceptance.cli_runs import (
 )
 from tests.acceptance.pipelines import CONFIG, fill_ledger, history, java_of, write_config
 from tests.services.http_calls import call
+from tests.services.ports import free_port
 from tests.services.processes import is_running
 
 STOPPED_WITHIN_S = 8.0
@@ -83,6 +84,15 @@ def test_a_second_run_finds_nothing_to_do_and_shows_a_bar_on_a_terminal(home: Pa
     assert re.search(r"folding ━+ +100% .*sequence 36, .*events/s, caught up", shown)
     assert "Caught up: 0 events in " in shown
     assert "The views are at sequence 36" in shown
+
+
+def test_a_store_of_triggers_that_is_away_is_told_when_the_work_is_done(home: Path) -> None:
+    nobody = f"postgresql://nobody@127.0.0.1:{free_port()}/none"
+    env = {"TIDEMARK_TRIGGER_STORE__URL": nobody}
+    ran = tidemark("pipeline", "--until-caught-up", "--json", cwd=home, env=env)
+    assert ran.code == 0, ran.err
+    assert ran.json["caughtUp"] is True
+    assert "old changes are kept for now" in ran.err
 
 
 def test_it_follows_the_ledger_survives_its_java_and_stops_in_order(home: Path) -> None:

@@ -21,6 +21,8 @@ from tests.services.http_calls import call
 from tests.services.tidemark_server import TidemarkServer
 from tests.services.webhook_receiver import WebhookReceiver, answering
 from tidemark.config import load_config
+from tidemark.live.triggers.definition import NewTrigger
+from tidemark.live.triggers.opening import open_triggers
 from tidemark.pipeline.definitions import Definitions, table_schema
 from tidemark.views.opening import open_views
 
@@ -78,6 +80,13 @@ class World:
         await fed.declare()
         await fed.commit("positions", [position("first", "1")])
         return fed
+
+    async def leave_behind(self, name: str, view: str) -> None:
+        """A trigger from when there was a view that is there no more."""
+        config = load_config(self.server.config_path, dict(self.server.env))
+        store = await open_triggers(config)
+        await store.add(NewTrigger(name, view, self.receiver.url, "{}"), 0, 0)
+        await store.close()
 
     def close(self) -> None:
         self.run(self.receiver.down())
@@ -192,7 +201,13 @@ def test_a_dead_letter_is_found_and_sent_again(world: World) -> None:
     world.wait_for("unlucky", "dead", "dead")
     dead = world.deliveries("unlucky", "--status", "dead")
     assert {(it["response_status"], it["status"]) for it in dead} == {(500, "dead")}
-    assert world.deliveries("unlucky", "--status", "delivered") == []
+    for it in dead:
+        attempts = it["last_attempts"]
+        assert len(attempts) == it["attempts"]
+        assert {one["response_status"] for one in attempts} == {500}
+        assert [one["status"] for one in attempts[-2:]] == ["pending", "dead"]
+    for status in ("delivered", "waiting"):
+        assert world.deliveries("unlucky", "--status", status) == []
     shown = without_escapes(world.ask("deliveries", "unlucky", terminal=True).out)
     assert shown.split()[:3] == ["EVENT", "ID", "TYPE"]
     assert dead[0]["event_id"] in shown
@@ -244,6 +259,8 @@ def test_a_list_of_deliveries_is_cut_where_it_is_told_to(world: World) -> None:
         (["add", "x", "--match", "{}", "--view", "a b"], 2, "usage"),
         (["remove", "absent"], 1, "not_found"),
         (["remove", "declared"], 2, "invalid_trigger"),
+        (["disable", "declared"], 2, "invalid_trigger"),
+        (["restart", "absent"], 1, "not_found"),
         (["deliveries", "absent"], 1, "not_found"),
         (["redeliver", "declared", "nonsense"], 1, "not_found"),
         (["deliveries", "declared", "--status", "lost"], 2, "usage"),
@@ -280,7 +297,7 @@ def test_the_commands_and_the_document_of_the_howto_work(world: World) -> None:
     [missing] = [it for it in commands if it[0] == "redeliver" and len(it) == 3]
     commands = sorted((it for it in commands if it != missing), key=lambda it: it[0] == "remove")
     assert {it[0] for it in commands} == {
-        *("add", "list", "remove", "deliveries", "redeliver", "disable", "enable")
+        *("add", "list", "remove", "deliveries", "redeliver", "disable", "enable", "restart")
     }
     for command in commands:
         assert world.ask(*command).code == 0, command
@@ -312,14 +329,40 @@ def test_a_key_sees_and_ends_its_own_triggers_only(guarded: World) -> None:
     assert guarded.ask("remove", "theirs", *view, key="acme").code == 0
 
 
-def test_a_key_that_may_not_ask_for_views_names_one_or_has_a_configuration(
-    guarded: World,
-) -> None:
-    ran = guarded.ask("list", "--json", key="acme")
-    assert (ran.code, ran.json["error"]["field"]) == (2, "view")
-    assert "--view" in ran.json["error"]["hint"]
-    config = ("--config", guarded.server.config_path)
-    assert guarded.ask("list", *config, "--json", key="acme").code == 0
+def test_a_key_that_may_not_ask_for_the_schema_needs_to_name_no_view(guarded: World) -> None:
+    assert guarded.add("unnamed", key="acme").code == 0
+    lines = guarded.ask("list", "--json", key="acme").json_lines
+    assert [it["name"] for it in lines] == ["unnamed"]
+    for verb in ("disable", "enable", "restart", "deliveries", "redeliver", "remove"):
+        assert guarded.ask(verb, "unnamed", key="acme").code == 0
+
+
+def test_a_trigger_whose_view_is_gone_is_listed_and_removed(world: World) -> None:
+    world.run(world.leave_behind("orphan", "former"))
+    assert {it["name"]: it["view"] for it in world.ask("list", "--json").json_lines} == {
+        "declared": "trades",
+        "orphan": "former",
+    }
+    ran = world.ask("enable", "orphan", "--json")
+    assert (ran.code, ran.json["error"]["code"]) == (1, "unknown_view")
+    assert world.ask("remove", "orphan", "--json").json["view"] == "former"
+    assert "orphan" not in world.ask("list").out
+
+
+def test_a_trigger_begins_anew(world: World) -> None:
+    world.add("anew")
+    before = world.ask("list", "--json").json_lines[0]["since"]
+    world.ask("disable", "anew")
+    world.feed(position("n1", "15"))
+    told = world.ask("restart", "anew")
+    assert told.out == "The trigger anew begins anew with what changes from now on.\n"
+    world.feed(position("n2", "15"))
+    world.wait_for("anew", "delivered")
+    [delivery] = world.deliveries("anew")
+    assert json.loads(delivery["row_key"])[-1] == "n2"
+    again = world.ask("restart", "anew", "--json").json
+    assert (again["enabled"], int(again["since"]) > int(before)) == (True, True)
+    world.ask("remove", "anew")
 
 
 def test_a_key_without_the_scope_is_refused(guarded: World) -> None:

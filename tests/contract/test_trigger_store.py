@@ -17,7 +17,13 @@ from tests.contract.triggers_home import (
     new_trigger,
     settled,
 )
-from tidemark.live.errors import TriggerExists, TriggersRefused, UnknownTrigger
+from tidemark.live.errors import (
+    TooManyTriggers,
+    TriggerExists,
+    TriggersRefused,
+    UnknownTrigger,
+)
+from tidemark.live.triggers import trigger_programs
 from tidemark.live.triggers.port import Advance
 
 pytest_plugins = ("tests.contract.triggers_fixtures",)
@@ -143,7 +149,7 @@ async def test_two_lives_of_a_name_never_share_a_timestamp(triggers: Triggers) -
 
 async def test_a_disabled_trigger_that_is_replaced_ends_where_it_stands(triggers: Triggers) -> None:
     old = await triggers.add(new_trigger(), 10, START)
-    await triggers.disable("hot", "it lost its place")
+    await triggers.halt(old.id, "it lost its place")
     new = await triggers.replace(new_trigger(), 30, START)
     assert new.enabled
     assert [one.until for one in await triggers.listed(ended=True)] == [10, None]
@@ -156,7 +162,7 @@ async def test_a_disabled_trigger_stands_still_and_delivers_nothing(triggers: Tr
     await enqueue(triggers, trigger, event("e1"))
     off = await triggers.set_enabled("hot", False, "by hand")
     assert (off.enabled, off.disabled_reason) == (False, "by hand")
-    await triggers.disable("hot", "another reason")
+    assert await triggers.halt(trigger.id, "another reason") == off
     assert (await triggers.get("hot")).disabled_reason == "by hand"
     assert await triggers.advance([Advance(trigger.id, 1, 2)]) == set()
     assert await triggers.unfinished() == []
@@ -173,11 +179,105 @@ async def test_a_disabled_trigger_stands_still_and_delivers_nothing(triggers: Tr
 async def test_another_webhook_gets_what_is_not_delivered_yet(triggers: Triggers) -> None:
     trigger = await triggers.add(new_trigger(), 0, START)
     await enqueue(triggers, trigger, event("e1"))
-    await triggers.disable("hot", "gone")
+    await triggers.halt(trigger.id, "gone")
     moved = await triggers.set_webhook("hot", "https://new.example/")
     assert (moved.id, moved.enabled, moved.position) == (trigger.id, True, 1)
     [delivery] = await claimed(triggers)
     assert delivery.url == "https://new.example/"
+    off = await triggers.set_webhook("hot", "https://newer.example/", disabled_reason="off")
+    assert (off.webhook, off.enabled, off.disabled_reason) == (
+        "https://newer.example/",
+        False,
+        "off",
+    )
+
+
+async def test_a_trigger_may_begin_disabled(triggers: Triggers) -> None:
+    made = await triggers.add(new_trigger(), 1, START, disabled_reason="off")
+    assert (made.enabled, made.disabled_reason) == (False, "off")
+    assert await triggers.unfinished() == []
+    again = await triggers.replace(new_trigger(), 2, START, disabled_reason="still off")
+    assert (again.enabled, again.disabled_reason, again.since) == (False, "still off", 2)
+
+
+async def test_one_that_cannot_go_on_is_disabled_and_its_successor_is_not(
+    triggers: Triggers,
+) -> None:
+    old = await triggers.add(new_trigger(), 10, START)
+    await triggers.advance([Advance(old.id, 10, 20, held=["[1]"])])
+    new = await triggers.replace(new_trigger(match='{"a":{}}'), 30, START)
+    # It was read before it was replaced; it is what it is now that counts.
+    assert old.until is None
+    ended = await triggers.halt(old.id, "it lost its place")
+    assert ended is not None
+    assert (ended.until, ended.position, ended.enabled) == (20, 20, True)
+    assert await triggers.held(old.id, ["[1]"]) == set()
+    assert await triggers.unfinished() == [new]
+    stopped = await triggers.halt(new.id, "it lost its place")
+    assert stopped is not None
+    assert (stopped.until, stopped.disabled_reason) == (None, "it lost its place")
+    assert await triggers.unfinished() == []
+    assert await triggers.halt(99, "nobody") is None
+
+
+async def test_a_deployment_has_room_for_so_many_triggers(
+    triggers: Triggers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trigger_programs, "MAX_TRIGGERS", 2)
+    await triggers.add(new_trigger("one"), 1, START)
+    await triggers.add(new_trigger("two"), 1, START)
+    with pytest.raises(TooManyTriggers):
+        await triggers.add(new_trigger("three"), 1, START)
+    await triggers.replace(new_trigger("two"), 2, START)
+    await triggers.remove("one")
+    await triggers.add(new_trigger("three"), 1, START)
+
+
+async def test_a_name_that_is_used_again_shows_nothing_of_who_had_it_before(
+    triggers: Triggers,
+) -> None:
+    first = await triggers.add(new_trigger(), 0, START)
+    await enqueue(triggers, first, event("early"), event("late", "[2]"))
+    early, late = await claimed(triggers)
+    await triggers.settle([settled(early)])
+    # Its receiver takes so long that somebody else has taken the event meanwhile.
+    [again] = await claimed(triggers, late.lease_until)
+    await triggers.settle([settled(again)])
+    replaced = await triggers.replace(new_trigger(match='{"a":{}}'), 5, START)
+    assert replaced.lineage == first.lineage
+    page = await triggers.deliveries("hot", limit=9)
+    assert ids(page.deliveries) == ["late", "early"]
+    await triggers.remove("hot")
+    second = await triggers.add(new_trigger(webhook="https://two.example/"), 9, START)
+    assert second.lineage != first.lineage
+    assert (await triggers.deliveries("hot", limit=9)).deliveries == []
+    assert await triggers.redeliver("hot", "early", START) == 0
+    assert await triggers.redeliver("hot", None, START) == 0
+    assert await claimed(triggers) == []
+    # What the receiver of the first one says does not concern the second.
+    await triggers.settle([settled(late, "dead", disable_trigger=True)])
+    assert (await triggers.get("hot")).enabled
+
+
+async def test_who_means_a_trigger_that_is_no_more_does_nothing_to_another_of_its_name(
+    triggers: Triggers,
+) -> None:
+    gone = (await triggers.add(new_trigger(), 0, START)).lineage
+    await triggers.remove("hot")
+    other = await triggers.add(new_trigger(), 0, START)
+    await enqueue(triggers, other, event("theirs"))
+    [claim] = await claimed(triggers)
+    await triggers.settle([settled(claim, "dead")])
+    for change in (
+        triggers.remove("hot", lineage=gone),
+        triggers.set_enabled("hot", False, lineage=gone),
+        triggers.replace(new_trigger(), 9, START, lineage=gone),
+    ):
+        with pytest.raises(UnknownTrigger):
+            await change
+    assert (await triggers.deliveries("hot", limit=9, lineage=gone)).deliveries == []
+    assert await triggers.redeliver("hot", None, START, lineage=gone) == 0
+    assert await triggers.redeliver("hot", None, START, lineage=other.lineage) == 1
 
 
 async def test_a_removed_trigger_takes_its_undelivered_events_with_it(triggers: Triggers) -> None:
@@ -191,10 +291,11 @@ async def test_a_removed_trigger_takes_its_undelivered_events_with_it(triggers: 
     [flying] = [one for one in await claimed(triggers) if one.event_id == "flying"]
     removed = await triggers.remove("hot")
     assert removed.until is None
-    assert ids((await triggers.deliveries("hot", limit=9)).deliveries) == ["done"]
+    assert (await triggers.deliveries("hot", limit=9)).deliveries == []
+    assert await triggers.find_event("done") is not None
     # What was under way when it was removed has nothing left to be noted on.
     await triggers.settle([settled(flying)])
-    assert await triggers.attempts("flying") == []
+    assert await triggers.attempts([flying.outbox_id]) == {flying.outbox_id: []}
     assert await triggers.redeliver("hot", "done", START) == 0
     assert (await triggers.find_event("theirs")) is not None
 

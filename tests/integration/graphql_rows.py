@@ -10,7 +10,14 @@ from typing import Any, Final
 import msgspec
 
 from tests.contract.views_home import Values, Views, batch, changes, writes
-from tests.unit.live.graphql_views import DESCRIBED, ORDERS, StillClock, session, tenant_rule
+from tests.unit.live.graphql_views import (
+    DESCRIBED,
+    ORDERS,
+    StillClock,
+    executed,
+    session,
+    tenant_rule,
+)
 from tidemark.live.access.sessions import Session
 from tidemark.live.graphql.service import GraphqlService
 from tidemark.pipeline.output.encoding import encode_row
@@ -78,7 +85,7 @@ async def ask(
 ) -> Any:
     """The whole response, as a client would see it."""
     body = {"query": query, "variables": variables}
-    answer = await asked.execute(caller or session(), msgspec.json.encode(body))
+    answer = await executed(asked, caller or session(), msgspec.json.encode(body))
     return msgspec.json.decode(msgspec.json.encode(answer))
 
 

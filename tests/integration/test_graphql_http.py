@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import re
 from collections.abc import AsyncIterator
@@ -13,7 +14,7 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
-from tests.contract.views_home import ViewsHome
+from tests.contract.views_home import Views, ViewsHome
 from tests.integration.graphql_rows import fill, orders, service
 from tests.unit.live.graphql_triggers import Triggers
 from tests.unit.live.graphql_views import COUNTERS, ORDERS
@@ -21,10 +22,14 @@ from tidemark.config.load import load_config
 from tidemark.live.access import Gatekeeper
 from tidemark.live.graphql.configured import introspection, service_limits
 from tidemark.live.graphql.endpoint import GraphqlEndpoint
+from tidemark.live.graphql.limits import QueryLimits
+from tidemark.live.graphql.page import GraphiqlPage
 from tidemark.live.graphql.rate import RateLimits
 from tidemark.live.graphql.service import ServiceLimits
+from tidemark.views.port import RowQuery, RowsFound
 from tidemark.web.access import Access
 from tidemark.web.application import Application, Route
+from tidemark.web.messages import Request, Response
 
 GRAPHQL = "application/graphql-response+json"
 READER = "tm_reader"
@@ -55,11 +60,17 @@ class Answer:
         return str(self.json["errors"][0]["extensions"]["code"])
 
 
+class NotAnswered(Exception):
+    """Nothing came back."""
+
+
 class Client:
     """Calls the application as a server would."""
 
     def __init__(self, application: Application) -> None:
         self._application = application
+        # Set when whoever asks goes away without waiting for the answer.
+        self.leaves = asyncio.Event()
 
     async def get(self, path: str, **headers: str) -> Answer:
         return await self._call("GET", path, b"", headers)
@@ -85,26 +96,40 @@ class Client:
             ],
         }
 
+        received = False
+
         async def receive() -> Any:
-            return {"type": "http.request", "body": body}
+            nonlocal received
+            if not received:
+                received = True
+                return {"type": "http.request", "body": body}
+            await self.leaves.wait()
+            return {"type": "http.disconnect"}
 
         async def send(message: Any) -> None:
             sent.append(message)
 
         await self._application(scope, receive, send)
+        if not sent:
+            raise NotAnswered
         start, content = sent
         names = {name.decode(): value.decode() for name, value in start["headers"]}
         return Answer(start["status"], names, content["body"])
 
 
 def application(endpoint: GraphqlEndpoint, config: Any) -> Application:
+    page = GraphiqlPage()
+
     async def nothing() -> None:
         pass
+
+    async def asset(request: Request) -> Response:
+        return page.asset(request)
 
     routes = [
         Route("GET", "/graphql", endpoint.get),
         Route("POST", "/graphql", endpoint.post),
-        Route("GET", "/graphql/assets/{name}", endpoint.asset),
+        Route("GET", "/graphql/assets/{name}", asset),
     ]
     return Application(Access(config), routes, [], startup=nothing, shutdown=nothing)
 
@@ -116,7 +141,9 @@ async def home(tmp_path: Path) -> AsyncIterator[ViewsHome]:
     await place.close()
 
 
-async def client(home: ViewsHome, tmp_path: Path, text: str = "", **options: Any) -> Client:
+async def client(
+    home: ViewsHome, tmp_path: Path, text: str = "", *, store: Any = None, **options: Any
+) -> Client:
     opened = await home.open()
     await opened.declare([ORDERS, COUNTERS])
     await fill(opened, orders(3))
@@ -125,7 +152,7 @@ async def client(home: ViewsHome, tmp_path: Path, text: str = "", **options: Any
     config = load_config(path, {})
     options = {"limits": service_limits(config), "may_introspect": introspection(config)} | options
     endpoint = GraphqlEndpoint(
-        service(opened, **options), Gatekeeper(config).authenticate, max_body_bytes=10_000
+        service(store or opened, **options), Gatekeeper(config).authenticate, max_body_bytes=10_000
     )
     return Client(application(endpoint, config))
 
@@ -161,6 +188,29 @@ async def test_a_query_may_stand_in_the_address(open_client: Client) -> None:
     assert answer.json["data"] == {"orders": [{"number": "9007199254740993"}]}
     answer = await open_client.get(f"/graphql?{urlencode({'query': '{a}', 'variables': 'x'})}")
     assert (answer.status, answer.code) == (400, "invalid_request")
+
+
+@pytest.mark.parametrize("name", ["variables", "extensions"])
+async def test_what_stands_in_the_address_is_read_as_carefully_as_a_body(
+    open_client: Client, name: str
+) -> None:
+    for text in ("[" * 20_000, '{"a":' * 5_000, "x", "\ud800".encode("utf-8", "surrogatepass")):
+        query = urlencode({"query": "{ __typename }", name: text})
+        answer = await open_client.get(f"/graphql?{query}")
+        assert answer.status == 400, text[:10]
+        assert b"internal" not in answer.body
+
+
+async def test_numbers_in_the_address_keep_every_digit(open_client: Client) -> None:
+    query = {
+        "query": "query ($p: Decimal) { orders(where: {price: {_eq: $p}}) { price } }",
+        "variables": '{"p": 12345678901234567890.123456789}',
+    }
+    found = (await open_client.get(f"/graphql?{urlencode(query)}")).json
+    wanted = "12345678901234567890.123456789"
+    assert all(row["price"] == wanted for row in found["data"]["orders"])
+    exact = {"query": query["query"], "variables": msgspec.json.encode({"p": wanted}).decode()}
+    assert found == (await open_client.get(f"/graphql?{urlencode(exact)}")).json
 
 
 async def test_a_mutation_is_not_sent_with_get(home: ViewsHome, tmp_path: Path) -> None:
@@ -215,8 +265,10 @@ async def test_a_field_that_fails_is_an_answer_nevertheless(open_client: Client)
 async def test_a_body_of_another_type_or_size_is_refused(open_client: Client) -> None:
     answer = await open_client.post({"query": "{a}"}, content_type="text/plain")
     assert (answer.status, answer.code) == (415, "unsupported_media_type")
-    answer = await open_client.post({"query": "{a}" + " " * 10_000})
-    assert answer.status == 413
+    for accept in (GRAPHQL, "application/json"):
+        answer = await open_client.post({"query": "{a}" + " " * 10_000}, accept=accept)
+        assert (answer.status, answer.code) == (413, "body_too_large")
+        assert "live.max_document_bytes" in answer.json["errors"][0]["extensions"]["hint"]
 
 
 async def test_too_many_documents_are_told_when_to_come_back(
@@ -228,6 +280,67 @@ async def test_too_many_documents_are_told_when_to_come_back(
     answer = await calls.post({"query": "{ __typename }"})
     assert (answer.status, answer.code) == (429, "rate_limited")
     assert answer.headers["retry-after"] == "2"
+
+
+class Unhurried:
+    """A store that answers when it is told to."""
+
+    def __init__(self, views: Views) -> None:
+        self._views = views
+        self.is_asked, self.may_go_on = asyncio.Event(), asyncio.Event()
+        self.asked = self.ended = self.most = 0
+
+    @property
+    def dialect(self) -> str:
+        return self._views.dialect
+
+    async def select(self, view: str, query: RowQuery) -> RowsFound:
+        self.asked += 1
+        self.is_asked.set()
+        self.most = max(self.most, self.asked - self.ended)
+        try:
+            await self.may_go_on.wait()
+            return await self._views.select(view, query)
+        finally:
+            self.ended += 1
+
+
+async def test_so_many_queries_are_answered_at_once_and_others_not_for_ever(
+    home: ViewsHome, tmp_path: Path
+) -> None:
+    store = Unhurried(await home.open())
+    limits = ServiceLimits(queries=QueryLimits(at_once=2, turn_within_s=0.2))
+    calls = await client(home, tmp_path, store=store, limits=limits)
+    body = {"query": "{ a: orders { number } b: orders { number } }"}
+    waiting = [asyncio.create_task(calls.post(body)) for _ in range(2)]
+    await asyncio.sleep(0.05)
+    answer = await calls.post(body)
+    assert (answer.status, answer.code) == (503, "too_many_queries")
+    assert answer.headers["retry-after"] == "1"
+    store.may_go_on.set()
+    for task in waiting:
+        assert len((await task).json["data"]["b"]) == 3
+    # However many fields a document has, it has one query at a time.
+    assert (store.asked, store.most) == (4, 2)
+    assert (await calls.post(body)).status == 200
+
+
+async def test_a_query_whose_client_has_gone_away_is_ended(home: ViewsHome, tmp_path: Path) -> None:
+    store = Unhurried(await home.open())
+    calls = await client(home, tmp_path, store=store)
+    for method in ("get", "post"):
+        calls.leaves = asyncio.Event()
+        store.is_asked.clear()
+        body = {"query": "{ orders { number } }"}
+        request = calls.post(body) if method == "post" else calls.get(f"/graphql?{urlencode(body)}")
+        asking = asyncio.create_task(request)
+        async with asyncio.timeout(5):
+            await store.is_asked.wait()
+            assert not asking.done()
+            calls.leaves.set()
+            with pytest.raises(NotAnswered):
+                await asking
+        assert store.asked == store.ended
 
 
 async def test_where_there_are_keys_one_is_needed(home: ViewsHome, tmp_path: Path) -> None:

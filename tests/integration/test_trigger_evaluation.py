@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,32 +32,18 @@ from tidemark.live.errors import (
 from tidemark.live.triggers import evaluation
 from tidemark.live.triggers.evaluation import TriggerEvaluator
 from tidemark.live.triggers.port import Advance
-from tidemark.live.triggers.registration import DeclaredTrigger, TriggerRegistry
+from tidemark.live.triggers.registration import (
+    TriggerRegistry,
+)
 from tidemark.live.triggers.sqlite import SqliteTriggers
 from tidemark.pipeline.output.errors import ViewsUnavailable
 
-
-@pytest.fixture(params=["sqlite", "postgres"])
-async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[TriggerWorld]:
-    """An empty view `quotes`. PostgreSQL is started only if it is this one's turn."""
-    if request.param == "sqlite":
-        places = [f"{SQLITE_SCHEME}{tmp_path / name}" for name in ("views.db", "triggers.db")]
-    else:
-        places = [request.getfixturevalue("postgres_url")] * 2
-    made = TriggerWorld(ViewsHome(places[0]), TriggersHome(places[1]))
-    yield await made.open()
-    await made.views_home.close()
-    await made.triggers_home.close()
+pytest_plugins = ("tests.integration.trigger_fixtures",)
 
 
-@pytest.fixture
-async def sqlite_world(tmp_path: Path) -> AsyncIterator[TriggerWorld]:
-    """For what does not depend on the store."""
-    places = [f"{SQLITE_SCHEME}{tmp_path / name}" for name in ("views.db", "triggers.db")]
-    made = TriggerWorld(ViewsHome(places[0]), TriggersHome(places[1]))
-    yield await made.open()
-    await made.views_home.close()
-    await made.triggers_home.close()
+async def until_events(world: TriggerWorld, count: int) -> None:
+    while len(await world.events()) < count:  # noqa: ASYNC110 - the store tells nobody
+        await asyncio.sleep(0.01)
 
 
 async def test_rows_that_match_already_do_not_fire_and_are_not_lost(world: TriggerWorld) -> None:
@@ -244,64 +230,67 @@ async def test_triggers_at_one_place_share_what_is_read(
     assert [one[1] for one in await world.told("late")] == [3, 4]
 
 
-async def test_a_changed_trigger_of_the_configuration_takes_over_in_order(
+async def test_one_that_was_replaced_and_lost_its_place_ends_and_its_successor_goes_on(
     world: TriggerWorld,
 ) -> None:
-    await world.commit(quote(1, 90))
-    old = new_trigger(origin="config")
-    assert (await world.registry.sync_declared([DeclaredTrigger(old)])).added == ["hot"]
-    await world.commit(quote(1, 120), quote(1, 90), quote(1, 96))
-    # The old one has not seen any of this yet.
-    stricter = new_trigger(rules=Rules(95), origin="config")
-    assert (await world.registry.sync_declared([DeclaredTrigger(stricter)])).changed == ["hot"]
-    await world.commit(quote(1, 97), quote(1, 80), quote(1, 96))
+    await world.create()
+    await world.commit(quote(1, 120), quote(1, 90))
+    old = await world.triggers.get("hot")
+    await world.triggers.replace(new_trigger(), source_time(2), 0)
+    await world.views.prune_changes(source_time(1) + 1)
+    await world.commit(quote(1, 130))
     await world.catch_up()
-    assert [one[:3] for one in await world.told()] == [
-        ("MATCH", 1, 2),
-        ("UNMATCH", 1, 3),
-        ("UNMATCH", 1, 6),
-        ("MATCH", 1, 7),
-    ]
-    lives = await world.triggers.listed(ended=True)
-    assert [(one.since, one.until) for one in lives] == [
-        (source_time(1), source_time(4)),
-        (source_time(4), None),
-    ]
+    await world.catch_up()
+    assert (await world.triggers.get("hot")).enabled
+    assert [one[:3] for one in await world.told()] == [("MATCH", 1, 3)]
+    ended, _ = await world.triggers.listed(ended=True)
+    assert (ended.id, ended.until) == (old.id, old.position)
 
 
-async def test_the_configuration_is_followed_and_nothing_else_is_touched(
-    world: TriggerWorld,
+async def test_a_trigger_whose_view_is_gone_for_good_does_not_hold_the_log(
+    sqlite_world: TriggerWorld,
 ) -> None:
-    sync = world.registry.sync_declared
-    await world.create("theirs")
-    one, two = (new_trigger(name, origin="config") for name in ("one", "two"))
-    assert (await sync([DeclaredTrigger(one), DeclaredTrigger(two, enabled=False)])).added == [
-        "one",
-        "two",
-    ]
-    off = await world.triggers.get("two")
-    assert not off.enabled
-    again = await sync([DeclaredTrigger(one), DeclaredTrigger(two)])
-    assert (again.added, again.changed, again.removed) == ([], [], [])
-    assert (await world.triggers.get("two")).enabled
-    # What a receiver or an operator has switched off stays off.
-    await world.triggers.disable("two", "gone")
-    await sync([DeclaredTrigger(one), DeclaredTrigger(two)])
-    assert (await world.triggers.get("two")).disabled_reason == "gone"
-    moved = new_trigger("two", origin="config", webhook="https://new.example/")
-    assert (await sync([DeclaredTrigger(one), DeclaredTrigger(moved)])).changed == ["two"]
-    there = await world.triggers.get("two")
-    assert (there.id, there.webhook, there.enabled) == (off.id, moved.webhook, True)
-    # A view that is not there yet: nothing is made for it, and nothing of it is taken away.
-    later = new_trigger("one", origin="config", view="later")
-    waiting = await sync([DeclaredTrigger(later), DeclaredTrigger(moved)])
-    assert (waiting.waiting, waiting.changed, waiting.removed) == (["one"], [], [])
-    assert (await world.triggers.get("one")).meaning == one.meaning
-    assert (await sync([DeclaredTrigger(moved)])).removed == ["one"]
-    assert [t.name for t in await world.triggers.listed()] == ["theirs", "two"]
-    with pytest.raises(TriggerExists):
-        await sync([DeclaredTrigger(new_trigger("theirs", origin="config"))])
-    assert [t.name for t in await world.triggers.listed()] == ["theirs", "two"]
+    world = sqlite_world
+    await world.triggers.add(new_trigger("gone", view="gone"), 0, 0)
+    await world.triggers.add(new_trigger("soon", view="soon"), 0, 0)
+    await world.commit(quote(1, 120))
+    world.restart(configured={"quotes", "soon"})
+    await world.catch_up()
+    gone = await world.triggers.get("gone")
+    assert gone.disabled_reason == "its view gone is configured no more"
+    assert (await world.triggers.get("soon")).enabled
+    await world.triggers.remove("soon")
+    assert await world.triggers.oldest_position() is None
+
+
+async def test_without_triggers_the_stores_are_left_alone_for_a_while(
+    sqlite_world: TriggerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = sqlite_world
+    looks = 0
+    unfinished = world.triggers.unfinished
+
+    async def counted() -> Any:
+        nonlocal looks
+        looks += 1
+        return await unfinished()
+
+    monkeypatch.setattr(world.triggers, "unfinished", counted)
+    await world.commit(quote(1, 90))
+    world.restart(poll_s=0.001)
+    running = asyncio.create_task(world.evaluator.run())
+    await asyncio.sleep(2.5 * evaluation.IDLE_POLL_S)
+    assert looks <= 4
+    await world.create()
+    await world.commit(quote(1, 120))
+    async with asyncio.timeout(20):
+        await until_events(world, 1)
+    idle = looks
+    await asyncio.sleep(4 * evaluation.IDLE_POLL_S)
+    assert looks > idle + 10
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
 
 
 async def test_what_cannot_be_a_trigger_is_refused(sqlite_world: TriggerWorld) -> None:
@@ -403,14 +392,12 @@ async def test_it_follows_until_it_is_cancelled_and_waits_for_stores_that_are_aw
 
     await world.create()
     monkeypatch.setattr(world.views, "frontier", sometimes)
-    world.restart(poll_s=60)
+    world.restart(poll_s=0.01)
     running = asyncio.create_task(world.evaluator.run())
     async with asyncio.timeout(20):
         for number in (1, 2):
             await world.commit(quote(number, 120))
-            while len(await world.events()) < number:
-                world.evaluator.wake()
-                await asyncio.sleep(0.01)
+            await until_events(world, number)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

@@ -101,6 +101,13 @@ class LiveServer:
         """Forget changes, as the pipeline does; says how many."""
         return self._run(self._store.prune_changes(older_than))
 
+    def build_anew(self, removed: str = "views.db*") -> None:
+        """While the server runs: remove files of the views, then begin again."""
+        self._run(self._store.close())
+        for path in self.server.ledger_file.parent.glob(removed):
+            path.unlink()
+        self._run(self._open())
+
     def start(self) -> None:
         """Again, after it was stopped or killed."""
         self.server.start()

@@ -8,12 +8,13 @@ here is built anew too, and subscribers connect again.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
+from tidemark.app.kept_running import KeptRunning
 from tidemark.clock import MICROS_PER_SECOND, Clock
 from tidemark.config import Config
 from tidemark.errors import RequestError, TidemarkError
@@ -71,6 +72,8 @@ class Live:
         self._triggers: TriggerStore | None = None
         self._serving: Serving | None = None
         self._fault: TidemarkError | None = None
+        self._looking = KeptRunning("the looks at the views", self._follow)
+        self._parts: list[KeptRunning] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._following: asyncio.Task[None] | None = None
 
@@ -98,7 +101,7 @@ class Live:
         return self._triggers
 
     def start(self) -> None:
-        self._following = asyncio.create_task(self._follow())
+        self._following = asyncio.create_task(self._looking.run())
 
     async def report(self, metrics: LiveMetrics) -> None:
         """Pass on what there is to count."""
@@ -116,11 +119,9 @@ class Live:
 
     def health(self) -> Part:
         """Whether what is live is served, and triggers go on."""
-        trouble = self._fault
-        if self._serving is not None:
-            trouble = self._serving.automation.evaluator.trouble or trouble
-        if trouble is not None:
-            return Part("degraded", trouble.message)
+        for trouble in self._troubles():
+            if trouble is not None:
+                return Part("degraded", _told(trouble))
         return Part("disabled", NOT_MADE_YET) if self._serving is None else Part("ready")
 
     async def end_waiting(self) -> None:
@@ -135,6 +136,15 @@ class Live:
         await self._stop_serving()
         if self._triggers is not None:
             await self._triggers.close()
+
+    def _troubles(self) -> Iterator[TidemarkError | None]:
+        yield self._looking.trouble
+        for part in self._parts:
+            yield part.trouble
+        if self._serving is not None:
+            yield self._serving.hub.trouble
+            yield self._serving.automation.trouble
+        yield self._fault
 
     async def _follow(self) -> None:
         """Serves the views as they are declared, and anew when that changes."""
@@ -157,12 +167,11 @@ class Live:
         self._schemas = schemas
         self._serving = serving
         self._fault = None
-        self._tasks = [
-            asyncio.create_task(serving.hub.run()),
-            asyncio.create_task(serving.automation.run()),
+        self._parts = [
+            KeptRunning("subscriptions", serving.hub.run),
+            KeptRunning("triggers", serving.automation.run),
         ]
-        for task in self._tasks:
-            task.add_done_callback(_tell_of_death)
+        self._tasks = [asyncio.create_task(part.run()) for part in self._parts]
 
     async def _stop_serving(self) -> None:
         if self._serving is not None:
@@ -255,8 +264,5 @@ class Live:
         await self._required().sockets.handle(socket)
 
 
-def _tell_of_death(task: asyncio.Task[None]) -> None:
-    with contextlib.suppress(asyncio.CancelledError):
-        error = task.exception()
-        if error is not None:
-            log.error("a part of GraphQL has ended", exc_info=error)
+def _told(trouble: TidemarkError) -> str:
+    return f"{trouble.message}. {trouble.hint}" if trouble.hint else trouble.message

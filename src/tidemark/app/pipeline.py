@@ -206,7 +206,7 @@ class _Runner:
                     self._reached = pipeline.frontier
             if self._until_caught_up and not self._stop.is_set():
                 # A run may be too short for its turn to come.
-                stores.wait(_prune(config, views))
+                stores.wait(_try_to_prune(config, views))
             stores.wait(self._tell(pipeline, ledger))
 
     def _follow(self, pipeline: Pipeline, ledger: LedgerStore) -> None:
@@ -240,22 +240,28 @@ class _Runner:
     async def _forget(self, views: ViewsStore) -> None:
         while True:
             await asyncio.sleep(PRUNE_EVERY_S)
-            try:
-                await _prune(self._config, views)
-            except TidemarkError as error:
-                log.warning("old changes are kept for another minute: %s", error.message)
+            await _try_to_prune(self._config, views)
+
+
+async def _try_to_prune(config: Config, views: ViewsStore) -> None:
+    """What is not forgotten now is next time; nothing that was done depends on it."""
+    try:
+        await _prune(config, views)
+    except TidemarkError as error:
+        log.warning("old changes are kept for now: %s", error.message)
 
 
 async def _prune(config: Config, views: ViewsStore) -> None:
     """Forgets the changes that lie too far behind the last commit, whatever time it is now.
 
     Those that a trigger has not seen yet are kept, and so are all while that cannot be found out.
+    Where nothing is live no trigger will ever look, so none is waited for.
     """
     frontier = await views.frontier()
     if frontier is None:
         return
     older_than = frontier.received_at - config.pipeline.change_retention_us
-    needed_after = await oldest_position(config)
+    needed_after = await oldest_position(config) if config.live.enabled else None
     await views.prune_changes(older_than if needed_after is None else min(older_than, needed_after))
 
 

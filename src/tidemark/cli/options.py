@@ -149,15 +149,6 @@ def server(url: str | None, api_key: str | None, config_path: Path | None) -> Se
     return Server(address.rstrip("/"), key or None)
 
 
-def configured_views(config_path: Path | None) -> list[str]:
-    """The views of the configuration here whose changes are kept; none if there is none."""
-    if _find(config_path) is None and not _environment_has_settings():
-        return []
-    config = configuration(config_path).config
-    meters = [name for name, meter in config.meters.items() if meter.live]
-    return meters + [name for name, view in config.views.items() if view.live]
-
-
 def callable_url(host: str, port: int) -> str:
     """The base address at which a server that listens there can be called from its machine."""
     name = _CALLABLE_HOSTS.get(host, host)

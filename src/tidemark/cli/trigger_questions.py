@@ -1,13 +1,13 @@
 """Triggers of a server, asked for and changed over GraphQL, so that its checks and rules apply.
 
-In GraphQL a trigger belongs to its view, and people know it by its name alone. So where no view is
-named all of them are asked, some in each document.
+In GraphQL a trigger is changed through its view, and people know it by its name alone. So where no
+view is named the server is asked for it first.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -26,45 +26,33 @@ TRIGGER_FIELDS: Final = (
 DELIVERY_FIELDS: Final = (
     *("event_id", "trigger_name", "event_type", "row_key", "source_timestamp", "status"),
     *("attempts", "created_at", "next_attempt_at", "delivered_at", "response_status", "last_error"),
-    "payload",
+    *("payload", "last_attempts"),
 )
-STATUSES: Final = ("pending", "delivering", "delivered", "dead")
 LARGEST_PAGE: Final = 1000
 
-# As many fields as a server takes at the root of a document.
-_VIEWS_AT_ONCE: Final = 20
-_ROOT_FIELDS: Final = '{ __type(name: "Query") { fields { name } } }'
-_OF_VIEW: Final = "_trigger_deliveries"
+_TRIGGER: Final = f"{{ {' '.join(TRIGGER_FIELDS)} }}"
+_DELIVERY: Final = (
+    f"{{ {' '.join(DELIVERY_FIELDS)} {{ attempted_at status response_status error }} }}"
+)
 _NAME: Final = re.compile(r"[_A-Za-z][_0-9A-Za-z]*").fullmatch
 
 Trigger = dict[str, Any]
 
 
 class TriggerQuestions:
-    """What a server is asked about triggers; `view` is the only one that is looked at, if given.
+    """What a server is asked about triggers; `view` is the only one that is looked at, if given."""
 
-    `likely_views` finds those of a configuration at hand. They are asked where the caller may not
-    ask the server which views it has.
-    """
-
-    def __init__(
-        self, target: Server, view: str | None, likely_views: Callable[[], Sequence[str]]
-    ) -> None:
+    def __init__(self, target: Server, view: str | None) -> None:
         if view is not None and not _NAME(view):
             raise usage_error(f"{view!r} cannot be the name of a view", field="view")
         self._asking = GraphqlAsking(target)
         self._view = view
-        self._likely_views = likely_views
 
     def listed(self) -> list[msgspec.Raw]:
         """All triggers that the caller may see, by name."""
-        found: list[tuple[str, msgspec.Raw]] = []
-        for views in self._some_views_at_a_time():
-            fields = " ".join(f"{it}_triggers {{ {' '.join(TRIGGER_FIELDS)} }}" for it in views)
-            for raw in self._ask(f"{{ {fields} }}").values():
-                for entry in _read(raw, list[msgspec.Raw]):
-                    found.append((_read(entry, Trigger)["name"], entry))
-        return [entry for _, entry in sorted(found, key=lambda pair: pair[0])]
+        field = "triggers" if self._view is None else f"{self._view}_triggers"
+        found: list[msgspec.Raw] = _read(self._only(f"{{ {field} {_TRIGGER} }}"), list[msgspec.Raw])
+        return found
 
     def add(
         self, name: str, webhook: str, match: msgspec.Raw, unmatch: msgspec.Raw | None
@@ -75,7 +63,7 @@ class TriggerQuestions:
             given["unmatch"] = unmatch
         document = (
             f"mutation ($input: {self._view}TriggerInput!) {{ create_{self._view}_trigger"
-            f"(input: $input) {{ {' '.join(TRIGGER_FIELDS)} }} }}"
+            f"(input: $input) {_TRIGGER} }}"
         )
         try:
             return self._only(document, {"input": given})
@@ -88,12 +76,14 @@ class TriggerQuestions:
             raise
 
     def change(self, verb: str, name: str) -> msgspec.Raw:
-        """`verb` is delete, enable or disable; the trigger as the server then shows it."""
-        document = (
-            f"mutation ($name: String!) {{ {verb}_{self._view_of(name)}_trigger(name: $name)"
-            f" {{ {' '.join(TRIGGER_FIELDS)} }} }}"
-        )
-        return self._only(document, {"name": name})
+        """`verb` is enable, disable or restart; the trigger as the server then shows it."""
+        return self._change(f"{verb}_{self._view_of(name)}_trigger", name)
+
+    def delete(self, name: str) -> msgspec.Raw:
+        """The trigger as it was."""
+        if self._view is None:
+            return self._change("delete_trigger", name)
+        return self._change(f"delete_{self._view_of(name)}_trigger", name)
 
     def redeliver(self, name: str, event_id: str | None) -> int:
         """How many deliveries are made again."""
@@ -108,9 +98,9 @@ class TriggerQuestions:
         """The latest first, page by page, up to `limit` of them."""
         document = (
             "query ($name: String!, $status: DeliveryStatus, $limit: Int, $after: String) {"
-            f" {self._view_of(name)}{_OF_VIEW}"
+            f" {self._view_of(name)}_trigger_deliveries"
             "(name: $name, status: $status, limit: $limit, after: $after)"
-            f" {{ deliveries {{ {' '.join(DELIVERY_FIELDS)} }} next_cursor }} }}"
+            f" {{ deliveries {_DELIVERY} next_cursor }} }}"
         )
         left, cursor = limit, None
         while True:
@@ -130,13 +120,11 @@ class TriggerQuestions:
 
     def _view_of(self, name: str) -> str:
         """The view of a trigger; `not_found` if the caller may not see one of this name."""
-        for views in self._some_views_at_a_time():
-            fields = " ".join(f"{it}_trigger(name: $name) {{ view }}" for it in views)
-            answer = self._ask(f"query ($name: String!) {{ {fields} }}", {"name": name})
-            for raw in answer.values():
-                found = _read(raw, Trigger | None)
-                if found is not None:
-                    return str(found["view"])
+        field = "trigger" if self._view is None else f"{self._view}_trigger"
+        document = f"query ($name: String!) {{ {field}(name: $name) {{ view }} }}"
+        found = _read(self._only(document, {"name": name}), Trigger | None)
+        if found is not None:
+            return str(found["view"])
         of_view = "" if self._view is None else f" on the view {self._view}"
         raise ClientError(
             f"there is no trigger {name}{of_view}",
@@ -145,36 +133,11 @@ class TriggerQuestions:
             code="not_found",
         )
 
-    def _some_views_at_a_time(self) -> Iterator[list[str]]:
-        views = self._views()
-        for start in range(0, len(views), _VIEWS_AT_ONCE):
-            yield views[start : start + _VIEWS_AT_ONCE]
+    def _change(self, field: str, name: str) -> msgspec.Raw:
+        document = f"mutation ($name: String!) {{ {field}(name: $name) {_TRIGGER} }}"
+        return self._only(document, {"name": name})
 
-    def _views(self) -> list[str]:
-        if self._view is not None:
-            return [self._view]
-        try:
-            [answer] = self._ask(_ROOT_FIELDS).values()
-        except ClientError as error:
-            if error.code != "forbidden":
-                raise
-            likely = list(self._likely_views())
-            if likely:
-                return likely
-            raise usage_error(
-                "this key may not ask which views there are",
-                "Name the view with --view, or give the key the scope `introspect`.",
-                "view",
-            ) from None
-        names = {field["name"] for field in _read(answer, Trigger)["fields"]}
-        return sorted(
-            view
-            for name in names
-            if name.endswith(_OF_VIEW)
-            and f"{(view := name.removesuffix(_OF_VIEW))}_triggers" in names
-        )
-
-    def _only(self, document: str, variables: Mapping[str, Any]) -> msgspec.Raw:
+    def _only(self, document: str, variables: Mapping[str, Any] | None = None) -> msgspec.Raw:
         [found] = self._ask(document, variables).values()
         return found
 
@@ -186,7 +149,7 @@ class TriggerQuestions:
         except ClientError as error:
             if error.code != "graphql_invalid":
                 raise
-            told = "views of this configuration" if self._view is None else f"view {self._view}"
+            told = "view of this trigger" if self._view is None else f"view {self._view}"
             raise ClientError(
                 f"the server has no {told} whose rows can be watched",
                 hint="`tidemark schema` prints what there is; a view with `live: false` has no"

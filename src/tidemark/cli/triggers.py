@@ -11,16 +11,16 @@ import click
 import msgspec
 
 from tidemark.cli.listing import Column, Entry, Kind, Page, limit_option, show_pages
-from tidemark.cli.options import configured_views, json_option, server, server_options
+from tidemark.cli.options import json_option, server, server_options
 from tidemark.cli.outcome import usage_error
 from tidemark.cli.output import compact_json, one_line, plural, put, write_json, write_line
 from tidemark.cli.trigger_questions import (
     DELIVERY_FIELDS,
-    STATUSES,
     TRIGGER_FIELDS,
     TriggerQuestions,
 )
 from tidemark.errors import ClientError
+from tidemark.live.triggers.port import STATUSES
 from tidemark.timestamps import format_timestamp
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -95,15 +95,14 @@ def triggers() -> None:
 
 def _of_server(command: F) -> F:
     """The options of every command here."""
-    view = click.option("--view", metavar="NAME", help="The view; by default all are looked at.")
+    view = click.option("--view", metavar="NAME", help="The view; by default whichever.")
     return view(server_options(json_option(command)))
 
 
 def _questions(
     url: str | None, api_key: str | None, config_path: Path | None, view: str | None
 ) -> TriggerQuestions:
-    target = server(url, api_key, config_path)
-    return TriggerQuestions(target, view, lambda: configured_views(config_path))
+    return TriggerQuestions(server(url, api_key, config_path), view)
 
 
 @triggers.command("list")
@@ -165,7 +164,8 @@ def add(
 def remove(name: str, **options: Any) -> None:
     """End a trigger.
 
-    Its events that were not delivered go with it, dead letters too.
+    Its events that were not delivered go with it, dead letters too. A trigger can be ended also
+    when its view is there no more.
     """
     _change("delete", name, "is no more; what it had not delivered is dropped", **options)
 
@@ -184,6 +184,18 @@ def enable(name: str, **options: Any) -> None:
 def disable(name: str, **options: Any) -> None:
     """Let a trigger stand still; what it has to deliver waits."""
     _change("disable", name, "is disabled; what it has to deliver waits", **options)
+
+
+@triggers.command
+@click.argument("name", metavar="NAME")
+@_of_server
+def restart(name: str, **options: Any) -> None:
+    """Let a trigger begin anew with what changes from now on.
+
+    For one that lost its place in the log of changes. What a disabled trigger has missed is left
+    out for good.
+    """
+    _change("restart", name, "begins anew with what changes from now on", **options)
 
 
 @triggers.command
@@ -232,7 +244,8 @@ def redeliver(
 
 
 def _change(verb: str, name: str, told: str, *, as_json: bool, **options: Any) -> None:
-    changed = _questions(**options).change(verb, name)
+    questions = _questions(**options)
+    changed = questions.delete(name) if verb == "delete" else questions.change(verb, name)
     if as_json:
         put(bytes(changed).decode(), sys.stdout)
         return

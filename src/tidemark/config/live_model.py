@@ -149,7 +149,10 @@ class LiveConfig(Section):
     drain_us: Duration = Field(
         default=5 * UNITS_US["s"],
         validation_alias="drain",
-        description="How long a stopping server goes on sending what waits for its clients.",
+        description=(
+            "How long a stopping server goes on sending what waits for its clients, and waits for "
+            "the answers to webhooks under way."
+        ),
     )
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from tidemark.live.hub import ViewCounts
 from tidemark.live.triggers.port import OutboxCount
+from tidemark.live.webhooks.counters import LATENCY_BOUNDS_S, Latency
 from tidemark.live.webhooks.counters import Counters as DeliveryCounters
 
 _VIEW_COUNTERS: Final = {
@@ -26,6 +27,15 @@ _VIEW_GAUGES: Final = {
     "filters": "Different filters of subscriptions.",
     "feeds": "Different pairs of a filter and a selection.",
 }
+
+
+class CountedHistogram(Histogram):
+    """A histogram of what was counted elsewhere, with the same bounds."""
+
+    def advance(self, counts: Iterable[int], total: float) -> None:
+        for bucket, count in zip(self._buckets, counts, strict=True):
+            bucket.inc(count)
+        self._sum.inc(total)
 
 
 class LiveMetrics:
@@ -82,6 +92,13 @@ class LiveMetrics:
             registry=registry,
             multiprocess_mode="livesum",
         )
+        self._seconds = CountedHistogram(
+            "tidemark_webhook_seconds",
+            "Seconds that attempts to deliver an event took.",
+            buckets=LATENCY_BOUNDS_S,
+            registry=registry,
+        )
+        self._latency = Latency()
         self._seen: dict[tuple[str, ...], int] = {}
         self._views: set[str] = set()
         self._outbox_labels: set[tuple[str, str]] = set()
@@ -128,6 +145,14 @@ class LiveMetrics:
             self._advance(
                 self._attempts.labels(outcome), ("attempt", outcome), getattr(counters, outcome)
             )
+
+        self._advance_seconds(counters.latency)
+
+    def _advance_seconds(self, latency: Latency) -> None:
+        before = self._latency if latency.count >= self._latency.count else Latency()
+        differences = (now - then for now, then in zip(latency.counts, before.counts, strict=True))
+        self._seconds.advance(differences, latency.sum_s - before.sum_s)
+        self._latency = latency.copy()
 
     def _advance(self, counter: Counter, name: tuple[str, ...], count: int) -> None:
         """A part that was made anew counts from 0 again."""

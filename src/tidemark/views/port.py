@@ -143,14 +143,17 @@ class ViewsStore(ViewsSink, Protocol):
         """The SQL that `select` and `aggregate` take."""
 
     async def declared(self) -> list[ViewSchema]:
-        """Every view there is, by name."""
+        """Every view there is, by name. Ask again when the views may have been built anew."""
 
     async def read_rows(
         self, view: str, row_filter: RowFilter, *, after: str | None = None, limit: int
     ) -> RowPage: ...
 
     async def select(self, view: str, query: RowQuery) -> RowsFound:
-        """The visible columns of the rows that a query wants, as of one moment."""
+        """The visible columns of the rows that a query wants, as of one moment.
+
+        Raises `QueryTooSlow`. A task that is cancelled ends its query.
+        """
 
     async def aggregate(
         self, view: str, condition: Query, terms: Sequence[tuple[str, str]]
@@ -160,7 +163,7 @@ class ViewsStore(ViewsSink, Protocol):
         A term is a function and a visible column: `count` and `count_distinct` of what is not null,
         `sum` and `avg` of numbers, `min` and `max` of all but JSON, and `("count", "*")` of rows.
         Sums are exact, an average has 38 digits. Of no values all but the counts are None.
-        Raises `UnknownView` for a term that there is not.
+        Raises `UnknownView` for a term that there is not, and `QueryTooSlow`.
         """
 
     async def rows_as_of(self, view: str, received_at: int) -> dict[str, tuple[Value, ...]]:

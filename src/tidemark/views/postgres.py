@@ -10,7 +10,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import asyncpg
 import msgspec
@@ -21,10 +21,11 @@ from tidemark.pipeline.output.batch import Frontier, RowWrites, ViewBatch, check
 from tidemark.pipeline.output.errors import BatchRefused, InvalidView, ViewsUnavailable
 from tidemark.pipeline.output.port import ViewRow
 from tidemark.pipeline.output.schema import ROW_KEY, ViewSchema, quoted
+from tidemark.views import querying
 from tidemark.views.declaring import declare, view_row
 from tidemark.views.history import ViewsHistory
 from tidemark.views.migrating import migrate_postgres
-from tidemark.views.querying import ViewsQueries
+from tidemark.views.querying import ViewsQueries, too_slow
 from tidemark.views.reading import (
     ADJUSTMENT_COLUMNS,
     ERROR_COLUMNS,
@@ -67,6 +68,13 @@ SESSION_SETTINGS = {
 READER_SETTINGS = SESSION_SETTINGS | {"enable_bitmapscan": "off", "work_mem": "64MB"}
 WRITER_SETTINGS = SESSION_SETTINGS | {"enable_seqscan": "off", "synchronous_commit": "on"}
 
+# So many rows take the event loop a millisecond to read.
+ROWS_ON_THE_LOOP = 1_000
+# How much longer than PostgreSQL may take for a query an answer is waited for.
+ANSWER_WITHIN_S = 5.0
+
+T = TypeVar("T")
+
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}").fullmatch
 # No timeout of PostgreSQL's ends a session whose client falls silent in the middle of a COPY.
 _END_HUNG_SESSIONS = (
@@ -84,10 +92,11 @@ class PostgresViews(ViewsHistory, ViewsQueries):
     _to_store: ClassVar[Mapping[str, Convert]] = {"decimal": checked_decimal, **WHOLE_NUMBERS}
     _from_store: ClassVar[Mapping[str, Convert]] = {}
 
-    def __init__(self, writers: asyncpg.Pool, readers: asyncpg.Pool) -> None:
+    def __init__(self, writers: asyncpg.Pool, readers: asyncpg.Pool, queries: asyncpg.Pool) -> None:
         super().__init__()
         self._writers = writers
         self._readers = readers
+        self._queries = queries
 
     @classmethod
     async def open(cls, url: str, *, schema: str = SCHEMA) -> PostgresViews:
@@ -100,13 +109,14 @@ class PostgresViews(ViewsHistory, ViewsQueries):
     async def connect(cls, url: str, *, schema: str = SCHEMA) -> PostgresViews:
         """Connect to views whose schema is up to date."""
         with _translated():
-            writers = await _pool(url, WRITER_CONNECTIONS, WRITER_SETTINGS, schema)
-            try:
+            async with AsyncExitStack() as opened:
+                writers = await _pool(url, WRITER_CONNECTIONS, WRITER_SETTINGS, schema)
+                opened.push_async_callback(writers.close)
                 readers = await _pool(url, READER_CONNECTIONS, READER_SETTINGS, schema)
-            except BaseException:
-                await writers.close()
-                raise
-        return cls(writers, readers)
+                opened.push_async_callback(readers.close)
+                queries = await _queries_pool(url, schema)
+                opened.pop_all()
+        return cls(writers, readers, queries)
 
     @property
     def dialect(self) -> Dialect:
@@ -133,12 +143,13 @@ class PostgresViews(ViewsHistory, ViewsQueries):
         self._schemas |= {view.name: view for view in views}
 
     async def commit(self, batch: ViewBatch) -> bool:
-        check_batch(batch, {view: await self._schema(view) for view in batch.views})
+        schemas = {view: await self._schema(view) for view in batch.views}
+        check_batch(batch, schemas)
         with _translated():
             async with self._locked() as (connection, frontier):
                 if not is_next(frontier, batch):
                     return False
-                await self._write_batch(connection, batch)
+                await self._write_batch(connection, batch, schemas)
                 crash_point("views.before_commit")
             crash_point("views.after_commit")
             return True
@@ -153,7 +164,7 @@ class PostgresViews(ViewsHistory, ViewsQueries):
         return self._rows(schema.columns, rows)
 
     async def close(self) -> None:
-        for pool in (self._writers, self._readers):
+        for pool in (self._writers, self._readers, self._queries):
             try:
                 await asyncio.wait_for(pool.close(), timeout=CONNECT_TIMEOUT_S)
             except TimeoutError:
@@ -171,9 +182,11 @@ class PostgresViews(ViewsHistory, ViewsQueries):
                 await connection.execute(_END_HUNG_SESSIONS, HUNG_AFTER_S / 2)
                 raise
 
-    async def _write_batch(self, connection: Any, batch: ViewBatch) -> None:
+    async def _write_batch(
+        self, connection: Any, batch: ViewBatch, schemas: Mapping[str, ViewSchema]
+    ) -> None:
         for writes in batch.rows:
-            await self._write_rows(connection, writes, self._schemas[writes.view])
+            await self._write_rows(connection, writes, schemas[writes.view])
         for changes in batch.changes:
             await connection.copy_records_to_table(
                 "view_changes", records=change_tuples(changes), columns=CHANGE_COLUMNS
@@ -219,8 +232,17 @@ class PostgresViews(ViewsHistory, ViewsQueries):
 
     async def _snapshot(self, *queries: Query) -> list[list[Row]]:
         with _translated():
-            async with self._readers.acquire() as connection, _one_moment(connection):
-                return [await connection.fetch(_numbered(sql), *values) for sql, values in queries]
+            return await _answers(self._readers, queries)
+
+    async def _ask(self, query: Query, read: Callable[[list[Row]], T]) -> tuple[T, Frontier | None]:
+        with _translated():
+            try:
+                [position], rows = await _answers(self._queries, (FRONTIER, query))
+            except asyncpg.QueryCanceledError as error:
+                raise too_slow() from error
+        if len(rows) <= ROWS_ON_THE_LOOP:
+            return read(rows), read_frontier(position)
+        return await asyncio.to_thread(read, rows), read_frontier(position)
 
     async def _stream(self, queries: Sequence[Query], take: Callable[[int, Row], None]) -> None:
         with _translated():
@@ -279,15 +301,49 @@ async def migrate(url: str, *, schema: str = SCHEMA, dry_run: bool = False) -> l
     return await migrate_postgres(url, schema=schema, dry_run=dry_run)
 
 
-async def _pool(url: str, size: int, settings: dict[str, str], schema: str) -> asyncpg.Pool:
+async def _pool(
+    url: str,
+    size: int,
+    settings: dict[str, str],
+    schema: str,
+    *,
+    idle: int = 1,
+    within_s: float = COMMAND_TIMEOUT_S,
+) -> asyncpg.Pool:
     return await asyncpg.create_pool(
         url,
-        min_size=1,
+        min_size=idle,
         max_size=size,
         timeout=CONNECT_TIMEOUT_S,
-        command_timeout=COMMAND_TIMEOUT_S,
+        command_timeout=within_s,
         server_settings=settings | {"search_path": schema},
     )
+
+
+async def _queries_pool(url: str, schema: str) -> asyncpg.Pool:
+    """Most processes have the views open and never query them, so none of these is kept."""
+    within_s = querying.QUERY_WITHIN_S
+    settings = READER_SETTINGS | {"statement_timeout": f"{within_s * 1_000:.0f}ms"}
+    return await _pool(
+        url,
+        querying.QUERIES_AT_ONCE,
+        settings,
+        schema,
+        idle=0,
+        within_s=within_s + ANSWER_WITHIN_S,
+    )
+
+
+async def _answers(pool: asyncpg.Pool, queries: Sequence[Query]) -> list[list[Row]]:
+    async def asked() -> list[list[Row]]:
+        async with pool.acquire() as connection, _one_moment(connection):
+            return [await connection.fetch(_numbered(sql), *values) for sql, values in queries]
+
+    try:
+        return await asked()
+    except asyncpg.InvalidCachedStatementError:
+        # The views were built anew, and the pool has now forgotten what they were like before.
+        return await asked()
 
 
 def _one_moment(connection: Any) -> Any:

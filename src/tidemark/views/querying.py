@@ -1,6 +1,7 @@
 """Rows and aggregates by a condition in SQL: what the live side asks of a store.
 
-Unlike `read_rows` this reads all that the condition wants, so whoever asks sets a limit.
+Unlike `read_rows` this reads all that the condition wants, so whoever asks sets a limit. It has
+connections of its own: however slow a query is, the log and the frontier are read beside it.
 """
 
 from __future__ import annotations
@@ -8,10 +9,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from tidemark.pipeline.output.batch import Frontier
-from tidemark.pipeline.output.errors import UnknownView
+from tidemark.pipeline.output.errors import QueryTooSlow, UnknownView
 from tidemark.pipeline.output.schema import (
     ROW_KEY,
     ROW_RECEIVED_AT,
@@ -21,17 +22,25 @@ from tidemark.pipeline.output.schema import (
     quoted,
 )
 from tidemark.views.port import RowQuery, RowsFound
-from tidemark.views.reading import FRONTIER, ViewsReader, read_frontier
-from tidemark.views.scanning import Query
+from tidemark.views.reading import ViewsReader
+from tidemark.views.scanning import Query, Row
 from tidemark.views.tables import Dialect
 
 Aggregate: TypeAlias = Literal["count", "count_distinct", "sum", "avg", "min", "max"]
+
+# How many are answered at the same time. Each takes its share of the processor from whatever else
+# the process does, so there are few.
+QUERIES_AT_ONCE = 6
+# Longer than any query that an index serves, and not so long that a few others stop them all.
+QUERY_WITHIN_S = 30.0
 
 NUMBERS: Final = ("int", "bigint", "decimal")
 _AGGREGATES: Final = ("count", "count_distinct", "sum", "avg", "min", "max")
 _ALL_ROWS: Final = 2**63 - 1
 # As many digits as a column of decimals can hold.
 _AVERAGE: Final = Context(prec=38)
+
+T = TypeVar("T")
 
 
 class ViewsQueries(ViewsReader):
@@ -40,6 +49,14 @@ class ViewsQueries(ViewsReader):
     @property
     @abstractmethod
     def dialect(self) -> Dialect: ...
+
+    @abstractmethod
+    async def _ask(self, query: Query, read: Callable[[list[Row]], T]) -> tuple[T, Frontier | None]:
+        """What `read` makes of the rows of a query, and the frontier of the same moment.
+
+        It does not keep the event loop from its work, however many rows there are. When the task is
+        cancelled the query ends too. Raises `QueryTooSlow` after `QUERY_WITHIN_S`.
+        """
 
     @abstractmethod
     def _exact_sum(self, column: str) -> str:
@@ -58,12 +75,8 @@ class ViewsQueries(ViewsReader):
             sql += " LIMIT ? OFFSET ?"
             limit = _ALL_ROWS if query.limit is None else query.limit
             values = [*values, limit, query.offset]
-        [position], rows = await self._snapshot(FRONTIER, (sql, values))
-        return RowsFound(
-            tuple(column.name for column in columns),
-            self._rows(columns, rows),
-            read_frontier(position),
-        )
+        rows, frontier = await self._ask((sql, values), lambda rows: self._rows(columns, rows))
+        return RowsFound(tuple(column.name for column in columns), rows, frontier)
 
     async def aggregate(
         self, view: str, condition: Query, terms: Sequence[tuple[str, str]]
@@ -75,12 +88,16 @@ class ViewsQueries(ViewsReader):
         # Without a term there is still one row.
         listed = ", ".join(expressions) or "count(*)"
         sql = f"SELECT {listed} FROM {schema.table} WHERE {text}"
-        [position], [row] = await self._snapshot(FRONTIER, (sql, values))
-        answers, place = [], 0
-        for wanted, read in readers:
-            answers.append(read(*row[place : place + len(wanted)]))
-            place += len(wanted)
-        return answers, read_frontier(position)
+
+        def read(rows: list[Row]) -> list[Value | float]:
+            [row] = rows
+            answers, place = [], 0
+            for wanted, read_term in readers:
+                answers.append(read_term(*row[place : place + len(wanted)]))
+                place += len(wanted)
+            return answers
+
+        return await self._ask((sql, values), read)
 
     def _last_term(self, query: RowQuery) -> str:
         # For the sake of the order SQLite would go through the whole table by the key, one row here
@@ -121,6 +138,14 @@ class ViewsQueries(ViewsReader):
             return lambda rank: None if rank is None else bool(rank)
         convert = self._from_store.get(column.type)
         return lambda value: value if value is None or convert is None else convert(value)
+
+
+def too_slow() -> QueryTooSlow:
+    return QueryTooSlow(
+        f"the query was ended after {QUERY_WITHIN_S:g} s",
+        hint="Narrow `where`: rows are found quickly by the first columns of the view's key.",
+        field="where",
+    )
 
 
 def order_term(

@@ -2,13 +2,13 @@
 
 All writing is done by one thread, in transactions that take the database's write lock first.
 Reading has threads of its own: WAL lets them see the last commit while the next one is written.
+Queries that may take long have theirs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
@@ -19,7 +19,7 @@ import msgspec
 
 from tidemark.crash import crash_point
 from tidemark.ledger.migrations import Migration
-from tidemark.ledger.sqlite_connection import connect, transaction
+from tidemark.ledger.sqlite_connection import transaction
 from tidemark.pipeline.output.batch import Frontier, RowWrites, ViewBatch, check_batch, is_next
 from tidemark.pipeline.output.errors import BatchRefused, ViewsUnavailable
 from tidemark.pipeline.output.port import ViewRow
@@ -27,7 +27,7 @@ from tidemark.pipeline.output.schema import ROW_KEY, ViewSchema
 from tidemark.views.declaring import declare, view_row
 from tidemark.views.history import ViewsHistory
 from tidemark.views.migrating import migrate_sqlite
-from tidemark.views.querying import ViewsQueries
+from tidemark.views.querying import QUERIES_AT_ONCE, ViewsQueries
 from tidemark.views.reading import (
     ADJUSTMENT_COLUMNS,
     ERROR_COLUMNS,
@@ -40,7 +40,9 @@ from tidemark.views.reading import (
 from tidemark.views.scanning import Query, Row
 from tidemark.views.snapshot import ROWS_AT_ONCE, Pages
 from tidemark.views.sortable import from_sortable, to_sortable
-from tidemark.views.sqlite_functions import EXACT_SUM, register
+from tidemark.views.sqlite_file import Identity, ViewsFile, make_file
+from tidemark.views.sqlite_functions import EXACT_SUM
+from tidemark.views.sqlite_queries import RunningQueries
 from tidemark.views.tables import (
     CHANGE_COLUMNS,
     Dialect,
@@ -52,11 +54,10 @@ from tidemark.views.tables import (
 )
 
 READER_THREADS = 2
+# There may be many of these, and the system keeps the file's pages as well.
+QUERY_CACHE_KIB = 16 * 1024
 KEYS_PER_QUERY = 500
-# All changes pass through the WAL, and copying them on from there takes half as long as the commit.
-# So a thread does it beside the pipeline, and a commit only if that thread cannot keep up.
 ROWS_PER_CHECKPOINT = 50_000
-WAL_CHECKPOINT_PAGES = 65_536
 
 T = TypeVar("T")
 
@@ -69,14 +70,17 @@ class SqliteViews(ViewsHistory, ViewsQueries):
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        self._path = path
+        self._file = ViewsFile(path)
+        # Of which file the schemas are remembered.
+        self._schemas_of: Identity | None = None
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="views-writer")
         self._readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="views-reader")
+        self._query_file = ViewsFile(path, cache_kib=QUERY_CACHE_KIB)
+        self._queries = ThreadPoolExecutor(QUERIES_AT_ONCE, thread_name_prefix="views-query")
+        self._running = RunningQueries()
         self._checkpointer = ThreadPoolExecutor(1, thread_name_prefix="views-checkpoint")
         self._checkpoint: Future[None] | None = None
         self._rows_in_wal = 0
-        self._connections: list[sqlite3.Connection] = []
-        self._local = threading.local()
 
     @classmethod
     async def open(cls, path: Path) -> SqliteViews:
@@ -93,8 +97,11 @@ class SqliteViews(ViewsHistory, ViewsQueries):
         self._schemas |= {view.name: view for view in views}
 
     async def commit(self, batch: ViewBatch) -> bool:
-        check_batch(batch, {view: await self._schema(view) for view in batch.views})
-        applied = await self._run(self._writer, lambda connection: self._commit(connection, batch))
+        schemas = {view: await self._schema(view) for view in batch.views}
+        check_batch(batch, schemas)
+        applied = await self._run(
+            self._writer, lambda connection: self._commit(connection, batch, schemas)
+        )
         if applied:
             self._checkpoint_in_time(batch)
         return applied
@@ -111,17 +118,23 @@ class SqliteViews(ViewsHistory, ViewsQueries):
         return [row for rows in answers for row in self._rows(schema.columns, rows)]
 
     async def close(self) -> None:
-        for executor in (self._writer, self._readers, self._checkpointer):
+        self._running.end_all()
+        for executor in (self._writer, self._readers, self._queries, self._checkpointer):
             await asyncio.to_thread(executor.shutdown)
-        while self._connections:
-            self._connections.pop().close()
+        self._file.close()
+        self._query_file.close()
 
-    def _commit(self, connection: sqlite3.Connection, batch: ViewBatch) -> bool:
+    def _commit(
+        self,
+        connection: sqlite3.Connection,
+        batch: ViewBatch,
+        schemas: Mapping[str, ViewSchema],
+    ) -> bool:
         with transaction(connection):
             if not is_next(_frontier(connection), batch):
                 return False
             for writes in batch.rows:
-                self._write_rows(connection, writes, self._schemas[writes.view])
+                self._write_rows(connection, writes, schemas[writes.view])
             for changes in batch.changes:
                 _insert(connection, "view_changes", CHANGE_COLUMNS, change_tuples(changes))
             adjustments = (msgspec.structs.astuple(self._kept(a)) for a in batch.adjustments)
@@ -160,6 +173,34 @@ class SqliteViews(ViewsHistory, ViewsQueries):
             self._rows_in_wal = 0
             self._checkpoint = self._checkpointer.submit(self._in_thread, _checkpoint)
 
+    async def _schema(self, view: str) -> ViewSchema:
+        identity = self._file.identity()
+        if identity != self._schemas_of:
+            self._schemas = {}
+            self._schemas_of = identity
+        return await super()._schema(view)
+
+    async def _ask(self, query: Query, read: Callable[[list[Row]], T]) -> tuple[T, Frontier | None]:
+        running = self._running.new()
+
+        def answer() -> tuple[T, Frontier | None]:
+            with _translated():
+                opened = self._query_file.opened()
+                connection = opened.connection
+                try:
+                    with running.limited(connection), transaction(connection, "BEGIN"):
+                        frontier = _frontier(connection)
+                        rows = connection.execute(*query).fetchall()
+                finally:
+                    opened.forget_patterns()
+            return read(rows), frontier
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._queries, answer)
+        except asyncio.CancelledError:
+            running.end()
+            raise
+
     async def _snapshot(self, *queries: Query) -> list[list[Row]]:
         def read(connection: sqlite3.Connection) -> list[list[Row]]:
             with transaction(connection, "BEGIN"):
@@ -184,7 +225,7 @@ class SqliteViews(ViewsHistory, ViewsQueries):
 
             def begin() -> sqlite3.Connection:
                 with _translated():
-                    connection = connect(self._path)
+                    connection = self._file.connect()
                     connection.execute("BEGIN")
                     return connection
 
@@ -222,14 +263,7 @@ class SqliteViews(ViewsHistory, ViewsQueries):
 
     def _in_thread(self, work: Callable[[sqlite3.Connection], T]) -> T:
         with _translated():
-            connection = getattr(self._local, "connection", None)
-            if connection is None:
-                connection = connect(self._path)
-                connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_CHECKPOINT_PAGES}")
-                register(connection)
-                self._local.connection = connection
-                self._connections.append(connection)
-            return work(connection)
+            return work(self._file.opened().connection)
 
     def _in_list(self, column: str, count: int) -> str:
         return f"{column} IN ({', '.join('?' * count)})"
@@ -243,6 +277,9 @@ class SqliteViews(ViewsHistory, ViewsQueries):
 
 def migrate(path: Path, *, dry_run: bool = False) -> list[Migration]:
     """Run what is pending, or only say what it is."""
+    if not dry_run:
+        with _translated():
+            make_file(path)
     return migrate_sqlite(path, dry_run=dry_run)
 
 

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from tidemark.ledger.sqlite_connection import connect, make_private_directory
+from tidemark.ledger.sqlite_connection import CACHE_KIB, connect, make_private_directory
 from tidemark.pipeline.output.errors import ViewsUnavailable
 from tidemark.views.sqlite_functions import register
 
@@ -39,8 +39,9 @@ class Opened(msgspec.Struct, frozen=True, eq=False):
 class ViewsFile:
     """Gives each thread its connection. `close` it when no thread uses one any more."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, cache_kib: int = CACHE_KIB) -> None:
         self.path = path
+        self._cache_kib = cache_kib
         self._local = threading.local()
         self._opened: set[Opened] = set()
 
@@ -64,20 +65,30 @@ class ViewsFile:
             self._opened.discard(opened)
             opened.connection.close()
         if identity is None:
-            raise ViewsUnavailable(
-                f"the file of the views, {self.path}, is gone",
-                hint="It is made anew when the pipeline starts.",
-            )
+            raise self._gone()
         connection = connect(self.path)
+        connection.execute(f"PRAGMA cache_size = -{self._cache_kib}")
         connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_CHECKPOINT_PAGES}")
         opened = Opened(connection, identity, register(connection))
         self._local.opened = opened
         self._opened.add(opened)
         return opened
 
+    def connect(self) -> sqlite3.Connection:
+        """A connection for the caller alone, who closes it."""
+        if self.identity() is None:
+            raise self._gone()
+        return connect(self.path)
+
     def close(self) -> None:
         while self._opened:
             self._opened.pop().connection.close()
+
+    def _gone(self) -> ViewsUnavailable:
+        return ViewsUnavailable(
+            f"the file of the views, {self.path}, is gone",
+            hint="It is made anew when the pipeline starts.",
+        )
 
 
 def make_file(path: Path) -> None:

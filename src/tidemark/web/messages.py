@@ -96,6 +96,15 @@ class Request:
                 hint="Send the body at once, or in smaller requests.",
             ) from None
 
+    async def gone(self) -> None:
+        """Waits until the client goes away. The body must have been read, if there is one."""
+        message = await self._receive()
+        if message["type"] == "http.request":
+            # A request without a body says so first.
+            message = await self._receive()
+        if message["type"] != "http.disconnect":
+            await asyncio.get_running_loop().create_future()
+
     def leaves_too_much(self) -> bool:
         """Whether more of the body may be coming than is worth reading just to forget it."""
         length = self.declared_length()

@@ -7,6 +7,7 @@ from typing import Any
 from tidemark.errors import NotFound
 from tidemark.live.access.sessions import Session
 from tidemark.live.graphql.triggers_port import (
+    Attempt,
     Delivery,
     DeliveryPage,
     DeliveryStatus,
@@ -24,6 +25,7 @@ BIG = Trigger(
     None,
     True,
 )
+GONE = Trigger("gone", "former", "https://a.example", {}, None, 1, None, False, "its view")
 SENT = Delivery(
     event_id="ab" * 16,
     trigger_name="big",
@@ -36,6 +38,7 @@ SENT = Delivery(
     response_status=500,
     last_error="the answer was 500",
     payload={"event_id": "ab" * 16},
+    last_attempts=[Attempt(0, "pending", None, "no answer"), Attempt(1, "dead", 500, "no")],
 )
 
 
@@ -51,7 +54,7 @@ class Triggers:
             trigger.name, view, trigger.webhook, trigger.match, trigger.unmatch, 17, None, True
         )
 
-    async def delete(self, session: Session, view: str, name: str) -> Trigger:
+    async def delete(self, session: Session, view: str | None, name: str) -> Trigger:
         return self._known("delete", view, name)
 
     async def enable(self, session: Session, view: str, name: str) -> Trigger:
@@ -60,10 +63,15 @@ class Triggers:
     async def disable(self, session: Session, view: str, name: str) -> Trigger:
         return self._known("disable", view, name)
 
-    async def of_view(self, session: Session, view: str) -> list[Trigger]:
-        return [BIG]
+    async def restart(self, session: Session, view: str, name: str) -> Trigger:
+        return self._known("restart", view, name)
 
-    async def find(self, session: Session, view: str, name: str) -> Trigger | None:
+    async def listed(self, session: Session, view: str | None) -> list[Trigger]:
+        return [BIG, GONE] if view is None else [BIG]
+
+    async def find(self, session: Session, view: str | None, name: str) -> Trigger | None:
+        if name == GONE.name and view is None:
+            return GONE
         return BIG if name == BIG.name else None
 
     async def deliveries(
@@ -75,15 +83,16 @@ class Triggers:
         status: DeliveryStatus | None,
         limit: int,
         after: str | None,
+        with_attempts: bool,
     ) -> DeliveryPage:
-        self.asked.append(("deliveries", view, name, status, limit, after))
+        self.asked.append(("deliveries", view, name, status, limit, after, with_attempts))
         return DeliveryPage([SENT], "older")
 
     async def redeliver(self, session: Session, view: str, name: str, event_id: str | None) -> int:
         self.asked.append(("redeliver", view, name, event_id))
         return 2
 
-    def _known(self, verb: str, view: str, name: str) -> Trigger:
+    def _known(self, verb: str, view: str | None, name: str) -> Trigger:
         self.asked.append((verb, view, name))
         if name != BIG.name:
             raise NotFound(f"there is no trigger {name}", hint="Look at `orders_triggers`.")

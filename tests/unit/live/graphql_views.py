@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from tidemark.live.access.sessions import Session
 from tidemark.live.filters import Filter, parse_filter
 from tidemark.live.graphql.described import DescribedView
+from tidemark.live.graphql.problems import DocumentRefused
+from tidemark.live.graphql.service import GraphqlService, read_payload
 from tidemark.pipeline.output.schema import Column, ViewSchema
 
 ORDERS: Final = ViewSchema(
@@ -57,6 +60,18 @@ def tenant_rule(view: str, caller: Session) -> Filter:
     if caller.tenants is not None and view == ORDERS.name:
         where = {"tenant_id": {"_in": sorted(caller.tenants)}}
     return parse_filter(SCHEMAS[view], where)
+
+
+async def executed(
+    service: GraphqlService, caller: Session, body: bytes | Mapping[str, Any]
+) -> dict[str, Any]:
+    """The response to a query or a mutation, got as the endpoint gets it."""
+    try:
+        payload = read_payload(body)
+        operation = service.operation(caller, payload)
+        return await service.run(caller, operation, payload.variables)
+    except DocumentRefused as refused:
+        return {"errors": refused.errors}
 
 
 class StillClock:

@@ -58,10 +58,24 @@ def test_a_token_brings_its_claims_and_its_end() -> None:
     assert session.expired(end)
 
 
+def test_no_two_callers_of_different_issuers_have_one_name() -> None:
+    other = "another secret that only these tests know"
+    names = set()
+    for named in ("app", "app:x", "app%3Ax"):
+        keeper = gatekeeper(issuer(name=named, secret=other))
+        for subject in ("x:ada", "ada", ":", ""):
+            session = keeper.authenticate(by_header(signed(claims(sub=subject), other)), None)
+            names.add(session.name)
+    assert len(names) == 12
+
+
 def test_a_token_without_a_subject_goes_by_its_issuer() -> None:
     for subject in (None, 7, ["ada"]):
         token = forged({"alg": "HS256"}, claims(sub=subject), SECRET.encode())
-        assert gatekeeper().authenticate(by_header(token), None).name == "app"
+        session = gatekeeper().authenticate(by_header(token), None)
+        assert session.name == "app"
+        assert not session.is_somebody
+    assert gatekeeper().authenticate(by_header(signed(claims())), None).is_somebody
 
 
 @pytest.mark.parametrize(

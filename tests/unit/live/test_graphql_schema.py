@@ -127,10 +127,12 @@ def test_a_subscription_gives_updates_and_only_where_there_is_a_log(schema: Grap
     assert not any("counters" in name for name in schema.mutation_type.fields)
 
 
-def test_a_deployment_without_logs_has_queries_only() -> None:
+def test_a_deployment_without_logs_has_queries_and_can_end_triggers_that_it_had() -> None:
     schema = build_schema([DescribedView(COUNTERS)])
     assert schema.subscription_type is None
-    assert schema.mutation_type is None
+    assert schema.mutation_type is not None
+    assert set(schema.mutation_type.fields) == {"delete_trigger"}
+    assert build_schema([DescribedView(COUNTERS)], triggers=False).mutation_type is None
 
 
 def test_every_operator_of_a_column_is_in_its_comparison(schema: GraphQLSchema) -> None:
@@ -166,7 +168,9 @@ def test_triggers_are_managed_by_view(schema: GraphQLSchema) -> None:
         "delete_orders_trigger",
         "enable_orders_trigger",
         "disable_orders_trigger",
+        "restart_orders_trigger",
         "redeliver_orders_trigger",
+        "delete_trigger",
     }
     assert fields(schema, "ordersTriggerInput") == {
         "name": "String!",
@@ -210,6 +214,8 @@ def test_everything_is_described(schema: GraphQLSchema) -> None:
         ([view("String")], "String"),
         ([view("Query")], "Query"),
         ([view("Trigger")], "Trigger"),
+        ([view("trigger")], "trigger"),
+        ([view("triggers")], "triggers"),
         ([view("StringComparison")], "StringComparison"),
         ([view("__a", logged=False)], "__a"),
     ],

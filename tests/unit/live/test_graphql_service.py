@@ -7,7 +7,14 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from tests.unit.live.graphql_views import DESCRIBED, ORDERS, StillClock, session, tenant_rule
+from tests.unit.live.graphql_views import (
+    DESCRIBED,
+    ORDERS,
+    StillClock,
+    executed,
+    session,
+    tenant_rule,
+)
 from tidemark.errors import AccessDenied
 from tidemark.live.access.sessions import Session
 from tidemark.live.filters import Filter, FilterLimits, both, parse_filter
@@ -35,7 +42,16 @@ def subscribe(
     query: str, caller: Session | None = None, variables: Any = None, **options: Any
 ) -> SubscriptionRequest:
     payload = {"query": query, "variables": variables}
-    return service(**options).subscribe(caller or session(), payload)
+    return subscribed(service(**options), caller or session(), payload)
+
+
+def subscribed(
+    served: GraphqlService, caller: Session, body: bytes | dict[str, Any]
+) -> SubscriptionRequest:
+    """What a subscription asks for, read as a connection reads it."""
+    payload = read_payload(body)
+    operation = served.operation(caller, payload, connection="one")
+    return served.subscription(caller, operation, payload.variables)
 
 
 def refused(query: str, caller: Session | None = None, variables: Any = None) -> dict[str, Any]:
@@ -123,7 +139,7 @@ def test_numbers_in_variables_keep_every_digit() -> None:
         b'"variables": {"w": {"price": {"_eq": 12345678901234567890.123456789},'
         b'"number": {"_eq": 9007199254740993}}}}'
     )
-    request = service().subscribe(session(), body)
+    request = subscribed(service(), session(), body)
     assert request.filter == parse_filter(
         ORDERS,
         {"price": {"_eq": "12345678901234567890.123456789"}, "number": {"_eq": "9007199254740993"}},
@@ -178,12 +194,10 @@ def test_a_filter_may_be_so_large_and_no_larger() -> None:
     assert caught.value.code == "invalid_filter"
 
 
-def test_only_a_subscription_is_subscribed_to() -> None:
-    assert refused("{ orders { number } }")["extensions"]["code"] == "not_a_subscription"
-
-
 async def test_a_subscription_is_not_executed() -> None:
-    answer = await service().execute(session(), {"query": "subscription { orders { operation } }"})
+    answer = await executed(
+        service(), session(), {"query": "subscription { orders { operation } }"}
+    )
     assert answer["errors"][0]["extensions"]["code"] == "subscription_over_http"
     assert "data" not in answer
 
@@ -191,7 +205,7 @@ async def test_a_subscription_is_not_executed() -> None:
 async def test_who_may_not_read_gets_nothing() -> None:
     caller = session(scopes=frozenset(("ingest",)))
     for query in ("{ orders { number } }", "{ __typename }", "nonsense"):
-        answer = await service().execute(caller, {"query": query})
+        answer = await executed(service(), caller, {"query": query})
         assert [error["extensions"]["code"] for error in answer["errors"]] == ["forbidden"]
 
 
@@ -201,13 +215,13 @@ async def test_the_schema_is_told_only_to_those_who_may_ask() -> None:
 
     text = "{ __schema { queryType { name } } }"
     served = service(may_introspect=scope)
-    answer = await served.execute(session(), {"query": text})
+    answer = await executed(served, session(), {"query": text})
     assert answer == {"data": {"__schema": {"queryType": {"name": "Query"}}}}
     other = session(scopes=frozenset(("read",)))
-    answer = await served.execute(other, {"query": text})
+    answer = await executed(served, other, {"query": text})
     assert answer["errors"][0]["extensions"]["code"] == "forbidden"
     assert "data" not in answer
-    assert await served.execute(other, {"query": "{ __typename }"}) == {
+    assert await executed(served, other, {"query": "{ __typename }"}) == {
         "data": {"__typename": "Query"}
     }
 
@@ -216,18 +230,58 @@ async def test_too_many_documents_are_refused_and_later_ones_are_not() -> None:
     clock = StillClock()
     served = service(clock=clock, limits=ServiceLimits(rate=RateLimits(1, 2)))
     for _ in range(2):
-        assert "data" in await served.execute(session(), {"query": "{ __typename }"})
-    answer = await served.execute(session(), {"query": "{ __typename }"})
+        assert "data" in await executed(served, session(), {"query": "{ __typename }"})
+    answer = await executed(served, session(), {"query": "{ __typename }"})
     assert answer["errors"][0]["extensions"]["code"] == "rate_limited"
     with pytest.raises(DocumentRefused):
-        served.subscribe(session(), {"query": "subscription { orders { operation } }"})
+        subscribed(served, session(), {"query": "subscription { orders { operation } }"})
     clock.now_us += 1_000_000
-    served.subscribe(session(), {"query": "subscription { orders { operation } }"})
+    subscribed(served, session(), {"query": "subscription { orders { operation } }"})
+
+
+def from_connection(served: GraphqlService, query: str, connection: str) -> None:
+    served.operation(session(), read_payload({"query": query}), connection=connection)
+
+
+def test_documents_that_have_to_be_read_are_limited_over_all_connections_of_a_caller() -> None:
+    served = service(limits=ServiceLimits(rate=RateLimits(1, 3)))
+    for number in range(3):
+        from_connection(served, f"{{ a{number}: __typename }}", f"connection {number}")
+    with pytest.raises(DocumentRefused) as caught:
+        from_connection(served, "{ one_more: __typename }", "another")
+    assert caught.value.code == "rate_limited"
+    # Any number of connections may ask for what is known.
+    for number in range(10):
+        from_connection(served, "{ a0: __typename }", f"known {number}")
+
+
+def test_a_connection_may_ask_only_so_often_for_what_is_known() -> None:
+    served = service(limits=ServiceLimits(rate=RateLimits(1, 3)))
+    for _ in range(3):
+        from_connection(served, "{ __typename }", "one")
+    with pytest.raises(DocumentRefused):
+        from_connection(served, "{ __typename }", "one")
+
+
+async def test_a_long_document_costs_more_until_it_is_known() -> None:
+    served = service(limits=ServiceLimits(rate=RateLimits(1, 20)))
+    long = "{ __typename }" + " " * 40_000
+    # Ten tokens for the first, one for each of the others.
+    for _ in range(1 + 10):
+        assert "data" in await executed(served, session(), {"query": long})
+    answer = await executed(served, session(), {"query": long})
+    assert answer["errors"][0]["extensions"]["code"] == "rate_limited"
+    unknown = service(limits=ServiceLimits(rate=RateLimits(1, 20)))
+    codes = []
+    for _ in range(3):
+        answer = await executed(unknown, session(), {"query": "{" + " " * 40_000})
+        codes.append(answer["errors"][0]["extensions"]["code"])
+    assert codes == ["graphql_syntax", "graphql_syntax", "rate_limited"]
 
 
 async def test_limits_on_documents_hold_for_queries() -> None:
     served = service(limits=ServiceLimits(documents=DocumentLimits(max_bytes=10)))
-    answer = await served.execute(session(), {"query": "{ orders { number } }"})
+    answer = await executed(served, session(), {"query": "{ orders { number } }"})
     assert answer["errors"][0]["extensions"]["code"] == "document_too_large"
 
 
@@ -247,7 +301,7 @@ async def test_limits_on_documents_hold_for_queries() -> None:
     ],
 )
 async def test_what_is_no_request_is_refused_as_such(body: bytes) -> None:
-    answer = await service().execute(session(), body)
+    answer = await executed(service(), session(), body)
     [error] = answer["errors"]
     assert error["extensions"]["code"] == "invalid_request"
 
@@ -263,7 +317,7 @@ async def test_an_error_of_our_own_making_shows_nothing_of_itself(
     def broken(view: str, caller: Session) -> Filter:
         raise RuntimeError("the password is 1234")
 
-    answer = await service(rule=broken).execute(session(), {"query": "{ orders { number } }"})
+    answer = await executed(service(rule=broken), session(), {"query": "{ orders { number } }"})
     text = msgspec.json.encode(answer).decode()
     assert "1234" not in text
     [error] = answer["errors"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from tests.unit.live.graphql_triggers import Triggers
-from tests.unit.live.graphql_views import DESCRIBED, StillClock, session, tenant_rule
+from tests.unit.live.graphql_views import DESCRIBED, StillClock, executed, session, tenant_rule
 from tidemark.live.access.sessions import Session
 from tidemark.live.graphql.configured import trigger_management
 from tidemark.live.graphql.service import GraphqlService
@@ -31,7 +32,7 @@ async def ask(triggers: Triggers, query: str, caller: Session | None = None) -> 
         triggers=triggers,
         may_manage_triggers=trigger_management,
     )
-    return await service.execute(caller or session(), {"query": query})
+    return await executed(service, caller or session(), {"query": query})
 
 
 async def test_a_trigger_is_made_with_the_conditions_as_they_were_written(
@@ -80,7 +81,24 @@ async def test_triggers_are_listed_and_found(triggers: Triggers) -> None:
     }
 
 
-@pytest.mark.parametrize("verb", ["delete", "enable", "disable"])
+async def test_triggers_are_listed_found_and_ended_whatever_their_view(triggers: Triggers) -> None:
+    answer = await ask(
+        triggers,
+        '{ triggers { name view } trigger(name: "gone") { view disabled_reason }'
+        ' none: trigger(name: "x") { view } of_view: orders_trigger(name: "gone") { view } }',
+    )
+    assert answer["data"] == {
+        "triggers": [{"name": "big", "view": "orders"}, {"name": "gone", "view": "former"}],
+        "trigger": {"view": "former", "disabled_reason": "its view"},
+        "none": None,
+        "of_view": None,
+    }
+    answer = await ask(triggers, 'mutation { delete_trigger(name: "big") { name } }')
+    assert answer == {"data": {"delete_trigger": {"name": "big"}}}
+    assert triggers.asked == [("delete", None, "big")]
+
+
+@pytest.mark.parametrize("verb", ["delete", "enable", "disable", "restart"])
 async def test_a_trigger_is_changed_by_name(triggers: Triggers, verb: str) -> None:
     answer = await ask(triggers, 'mutation { %s_orders_trigger(name: "big") { name } }' % verb)
     assert answer == {"data": {f"{verb}_orders_trigger": {"name": "big"}}}
@@ -95,7 +113,8 @@ async def test_deliveries_are_paged_and_redelivered(triggers: Triggers) -> None:
         triggers,
         """{ orders_trigger_deliveries(name: "big", status: dead, limit: 7, after: "a") {
             deliveries { event_id event_type row_key source_timestamp status attempts created_at
-              next_attempt_at delivered_at response_status last_error payload }
+              next_attempt_at delivered_at response_status last_error payload
+              last_attempts { attempted_at status response_status error } }
             next_cursor
         } }""",
     )
@@ -114,6 +133,20 @@ async def test_deliveries_are_paged_and_redelivered(triggers: Triggers) -> None:
                 "response_status": 500,
                 "last_error": "the answer was 500",
                 "payload": {"event_id": "ab" * 16},
+                "last_attempts": [
+                    {
+                        "attempted_at": "1970-01-01T00:00:00.000000Z",
+                        "status": "pending",
+                        "response_status": None,
+                        "error": "no answer",
+                    },
+                    {
+                        "attempted_at": "1970-01-01T00:00:00.000001Z",
+                        "status": "dead",
+                        "response_status": 500,
+                        "error": "no",
+                    },
+                ],
             }
         ],
         "next_cursor": "older",
@@ -123,8 +156,8 @@ async def test_deliveries_are_paged_and_redelivered(triggers: Triggers) -> None:
     assert answer == {"data": {"redeliver_orders_trigger": 2}}
     await ask(triggers, 'mutation { redeliver_orders_trigger(name: "big", event_id: "ab") }')
     assert triggers.asked == [
-        ("deliveries", "orders", "big", "dead", 7, "a"),
-        ("deliveries", "orders", "big", None, 100, None),
+        ("deliveries", "orders", "big", "dead", 7, "a", True),
+        ("deliveries", "orders", "big", None, 100, None, False),
         ("redeliver", "orders", "big", None),
         ("redeliver", "orders", "big", "ab"),
     ]
@@ -137,6 +170,9 @@ async def test_deliveries_are_paged_and_redelivered(triggers: Triggers) -> None:
 @pytest.mark.parametrize(
     "query",
     [
+        "{ triggers { name } }",
+        '{ trigger(name: "big") { name } }',
+        'mutation { delete_trigger(name: "big") { name } }',
         "{ orders_triggers { name } }",
         '{ orders_trigger(name: "big") { name } }',
         '{ orders_trigger_deliveries(name: "big") { next_cursor } }',
@@ -153,6 +189,13 @@ async def test_who_may_not_manage_triggers_cannot_even_see_them(
     assert [error["extensions"]["code"] for error in answer["errors"]] == ["forbidden"]
     assert not any((answer["data"] or {}).values())
     assert triggers.asked == []
+
+
+async def test_who_is_nobody_in_particular_has_no_triggers(triggers: Triggers) -> None:
+    for claims, codes in (({}, ["forbidden"]), ({"sub": ""}, ["forbidden"]), ({"sub": "ada"}, [])):
+        caller = msgspec.structs.replace(session(), by_token=True, claims=claims)
+        answer = await ask(triggers, "{ triggers { name } }", caller)
+        assert [error["extensions"]["code"] for error in answer.get("errors", ())] == codes
 
 
 async def test_every_mutation_of_a_document_is_done_once_and_in_order(triggers: Triggers) -> None:

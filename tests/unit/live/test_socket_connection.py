@@ -167,7 +167,8 @@ async def test_one_who_takes_nothing_of_a_snapshot_has_been_patient_long_enough(
 class SlowHub:
     """Its subscribers stand where a test says, and then wait for a client that reads nothing."""
 
-    def __init__(self, *stand: int) -> None:
+    def __init__(self, socket: FakeSocket, *stand: int) -> None:
+        self._socket = socket
         self._stand = list(stand)
 
     @asynccontextmanager
@@ -176,6 +177,7 @@ class SlowHub:
     ) -> AsyncIterator[None]:
         watcher.since = self._stand.pop(0)
         if not self._stand:
+            self._socket.is_congested = True
             await watcher.room()
         yield
 
@@ -211,7 +213,7 @@ async def test_one_who_is_sent_away_for_taking_nothing_is_told_where_to_resume(
         cast(Any, socket),
         Gatekeeper(Config(), clock),
         cast(Any, OneSubscription()),
-        cast(Any, SlowHub(*stand)),
+        cast(Any, SlowHub(socket, *stand)),
         clock,
         ConnectionLimits(patience_s=0.02),
     )
@@ -219,9 +221,10 @@ async def test_one_who_is_sent_away_for_taking_nothing_is_told_where_to_resume(
     for number in range(len(stand)):
         socket.says(type="subscribe", id=str(number), payload={"query": "subscription { v }"})
     task = asyncio.create_task(ended(serving))
-    while socket._incoming.qsize():  # noqa: ASYNC110
-        await asyncio.sleep(0)
-    socket.is_congested = True
+    async with asyncio.timeout(10):
+        while socket.ended is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    socket.reads_on()
     await task
     assert socket.ended == (1013, f"the client has taken nothing for 0.02 s; {then}")
 

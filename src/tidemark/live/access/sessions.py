@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -41,6 +42,12 @@ class Session(msgspec.Struct, frozen=True):
                 status=403,
                 hint=f"Use another key or token, or give this one the scope in `{entry}`.",
             )
+
+    @property
+    def is_somebody(self) -> bool:
+        """Whether its name is that of one caller; tokens without `sub` have their issuer's."""
+        subject = self.claims.get("sub")
+        return not self.by_token or (isinstance(subject, str) and subject != "")
 
     def expired(self, now_us: int) -> bool:
         return self.expires_at is not None and now_us >= self.expires_at
@@ -164,7 +171,10 @@ def _session_of_token(token: VerifiedToken) -> Session:
                 hint="The claim is text or a list of texts; the issuer must set it.",
             )
     subject = claims.get("sub")
-    name = f"{issuer.name}:{subject}" if isinstance(subject, str) else issuer.name
+    # What is before the first colon is the issuer, whatever its name and the subject are.
+    name = quote(issuer.name, safe=" /")
+    if isinstance(subject, str):
+        name += f":{subject}"
     return Session(name, claims, scopes, tenants, token.expires_at, by_token=True)
 
 

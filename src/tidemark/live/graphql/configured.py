@@ -54,3 +54,9 @@ def introspection(config: Config) -> Permission:
 def trigger_management(session: Session) -> None:
     """Who may see and change triggers."""
     session.require("triggers")
+    if not session.is_somebody:
+        raise AccessDenied(
+            "this token does not say whose it is, and a trigger is somebody's",
+            status=403,
+            hint="The issuer must set the claim `sub`.",
+        )

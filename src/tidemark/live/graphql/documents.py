@@ -65,13 +65,17 @@ class Documents:
         self._cache: OrderedDict[tuple[str, str | None], Operation] = OrderedDict()
         self._cached_bytes = 0
 
+    def knows(self, text: str, operation_name: str | None) -> bool:
+        """Whether the document need not be read again."""
+        return (text, operation_name) in self._cache
+
     def operation(self, text: str, operation_name: str | None = None) -> Operation:
         key = (text, operation_name)
         known = self._cache.get(key)
         if known is not None:
             self._cache.move_to_end(key)
             return known
-        size = len(text.encode("utf-8", "surrogatepass"))
+        size = byte_size(text)
         if size > self._limits.max_bytes:
             raise refusal(
                 f"the document has {size} bytes, more than {self._limits.max_bytes}",
@@ -90,7 +94,7 @@ class Documents:
             or self._cached_bytes > self._limits.cached_bytes
         ):
             (oldest, _), _ = self._cache.popitem(last=False)
-            self._cached_bytes -= len(oldest.encode("utf-8", "surrogatepass"))
+            self._cached_bytes -= byte_size(oldest)
 
     def _read(self, text: str, operation_name: str | None) -> Operation:
         document = self._parse(text)
@@ -165,6 +169,11 @@ class Documents:
         _limit("root fields", len(names), self._limits.max_root_fields, "too_many_root_fields")
         depth = _depth(node.selection_set, fragments, {})
         _limit("levels", depth, self._limits.max_depth, "document_too_deep")
+
+
+def byte_size(text: str) -> int:
+    """Of any text that JSON can hold, even one that is no Unicode."""
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def _chosen(document: DocumentNode, operation_name: str | None) -> OperationDefinitionNode:

@@ -12,28 +12,30 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from tidemark.errors import AccessDenied
+from tidemark.errors import AccessDenied, RequestError
 from tidemark.live.access.sessions import Session
 from tidemark.live.graphql.page import GraphiqlPage
 from tidemark.live.graphql.problems import DocumentRefused, refusal
-from tidemark.live.graphql.service import GraphqlService, Payload, read_payload
+from tidemark.live.graphql.service import GraphqlService, Payload, read_json, read_payload
+from tidemark.web.disconnecting import while_there
 from tidemark.web.messages import Headers, Request, Response
 
 Authenticate: TypeAlias = Callable[[Mapping[bytes, bytes], Mapping[str, object] | None], Session]
 
 JSON_TYPE: Final = b"application/json"
 GRAPHQL_TYPE: Final = b"application/graphql-response+json"
+TOO_LARGE: Final = 413
 _PARAMETERS: Final = ("query", "variables", "operationName", "extensions")
 # Statuses that say something about the caller or the server, whatever the client accepts.
-_ALWAYS_SHOWN: Final = frozenset((401, 403, 405, 413, 415, 429, 503))
+_ALWAYS_SHOWN: Final = frozenset((401, 403, 405, TOO_LARGE, 415, 429, 503))
 
 
 class GraphqlEndpoint:
-    """Answers `GET` and `POST /graphql`, and `GET /graphql/assets/{name}`.
+    """Answers `GET` and `POST /graphql`.
 
     No scope is asked for on the way here: who is calling is judged by `authenticate`, which is
-    `Gatekeeper.authenticate`, because GraphQL takes tokens as well as keys. The page and its files
-    are for everybody; they show nothing of the views.
+    `Gatekeeper.authenticate`, because GraphQL takes tokens as well as keys. The page is for
+    everybody; it shows nothing of the views. A query whose client has gone away is ended.
     """
 
     def __init__(
@@ -51,12 +53,13 @@ class GraphqlEndpoint:
         return await self._respond(request, _of_query_string)
 
     async def post(self, request: Request) -> Response:
-        body = await request.body(self._max_body_bytes)
+        try:
+            body = await request.body(self._max_body_bytes)
+        except RequestError as error:
+            if error.status != TOO_LARGE:
+                raise
+            return _refused(_too_large(self._max_body_bytes), _answer_type(request))
         return await self._respond(request, lambda _: _of_body(request, body))
-
-    async def asset(self, request: Request) -> Response:
-        """A file of the page."""
-        return self._page.asset(request)
 
     async def _respond(self, request: Request, read: Callable[[Request], Payload]) -> Response:
         kind = _answer_type(request)
@@ -71,7 +74,9 @@ class GraphqlEndpoint:
                     hint="Send it with POST.",
                     status=405,
                 )
-            body = await self._service.run(session, operation, payload.variables)
+            answer = self._service.run(session, operation, payload.variables)
+            # What a mutation has begun it ends.
+            body = await (answer if operation.kind == "mutation" else while_there(request, answer))
         except DocumentRefused as refused:
             return _refused(refused, kind)
         # Without data the document was refused while its variables were read.
@@ -89,15 +94,17 @@ def _of_query_string(request: Request) -> Payload:
     members: dict[str, Any] = dict(request.query(_PARAMETERS))
     for name in ("variables", "extensions"):
         if name in members:
-            try:
-                members[name] = msgspec.json.decode(members[name])
-            except msgspec.DecodeError:
-                raise refusal(
-                    f"the parameter `{name}` is no JSON",
-                    code="invalid_request",
-                    hint="Send an object of JSON, percent-encoded.",
-                ) from None
+            members[name] = read_json(members[name], f"the parameter `{name}`")
     return read_payload(members)
+
+
+def _too_large(limit: int) -> DocumentRefused:
+    return refusal(
+        f"the request is larger than {limit} bytes",
+        code="body_too_large",
+        hint="Ask in several requests, or raise `live.max_document_bytes`.",
+        status=TOO_LARGE,
+    )
 
 
 def _of_body(request: Request, body: bytes) -> Payload:

@@ -25,7 +25,10 @@ class DocumentLimits(msgspec.Struct, frozen=True):
 
 
 class QueryLimits(msgspec.Struct, frozen=True):
-    """How many rows a query gets if it does not say, and at most; how far it may skip."""
+    """How many rows a query gets if it does not say, and at most; how far it may skip.
+
+    It also says how many queries there may be.
+    """
 
     default_rows: int = 1_000
     max_rows: int = 10_000
@@ -33,3 +36,7 @@ class QueryLimits(msgspec.Struct, frozen=True):
     max_order_columns: int = 20
     # How often a document is answered anew because the views moved on between two of its fields.
     attempts: int = 5
+    # How many are answered at the same time, which is less than the store can do, so that
+    # subscriptions get their snapshots meanwhile; and how long the others wait for their turn.
+    at_once: int = 4
+    turn_within_s: float = 10.0

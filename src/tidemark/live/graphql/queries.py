@@ -36,7 +36,7 @@ from tidemark.pipeline.output.batch import Frontier
 from tidemark.pipeline.output.encoding import json_values
 from tidemark.pipeline.output.port import ViewRow
 from tidemark.pipeline.output.schema import Column, ViewSchema
-from tidemark.views.port import ViewsStore
+from tidemark.views.port import RowQuery, RowsFound, ViewsStore
 
 Term = tuple[str, str]
 
@@ -88,6 +88,8 @@ class Answering:
     def __init__(self, sources: Sources, session: Session) -> None:
         self._sources = sources
         self.session = session
+        # However many fields a document has, it takes no more of the store than any other.
+        self._turn = asyncio.Lock()
         self.frontiers: set[Frontier | None] = set()
 
     async def rows(self, view: str, info: Info, arguments: Mapping[str, Any]) -> msgspec.Raw:
@@ -104,8 +106,7 @@ class Answering:
             limit=row_limit(arguments.get("limit"), limits),
             offset=row_offset(arguments.get("offset"), limits),
         )
-        found = await sources.store.select(view, query)
-        self.frontiers.add(found.frontier)
+        found = await self._select(view, query)
         written = await _written(schema, found.columns, found.rows, _template(schema, info))
         return msgspec.Raw(b"[" + b",".join(written) + b"]")
 
@@ -117,8 +118,7 @@ class Answering:
         where = {name: {"_eq": value} for name, value in arguments.items()}
         wanted = sources.filter(self.session, view, where)
         query = row_query(schema, wanted, sources.store.dialect, limit=1)
-        found = await sources.store.select(view, query)
-        self.frontiers.add(found.frontier)
+        found = await self._select(view, query)
         written = await _written(schema, found.columns, found.rows, _template(schema, info))
         return msgspec.Raw(written[0]) if written else None
 
@@ -130,7 +130,8 @@ class Answering:
         wanted = sources.filter(self.session, view, arguments.get("where"))
         terms = sorted(_terms(info))
         condition = sql_condition(schema, wanted, sources.store.dialect)
-        values, frontier = await sources.store.aggregate(view, condition, terms)
+        async with self._turn:
+            values, frontier = await sources.store.aggregate(view, condition, terms)
         self.frontiers.add(frontier)
         columns = {column.name: column for column in schema.visible}
         return {
@@ -145,6 +146,12 @@ class Answering:
 
     def page_limit(self, asked: int | None, default: int) -> int:
         return default if asked is None else row_limit(asked, self._sources.query_limits)
+
+    async def _select(self, view: str, query: RowQuery) -> RowsFound:
+        async with self._turn:
+            found = await self._sources.store.select(view, query)
+        self.frontiers.add(found.frontier)
+        return found
 
 
 async def _written(

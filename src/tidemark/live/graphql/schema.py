@@ -25,7 +25,12 @@ from tidemark.live.graphql.context import Info, QueryContext
 from tidemark.live.graphql.described import DescribedView
 from tidemark.live.graphql.names import TakenNames
 from tidemark.live.graphql.scalars import SCALARS
-from tidemark.live.graphql.trigger_types import trigger_mutations, trigger_queries
+from tidemark.live.graphql.trigger_types import (
+    all_trigger_mutations,
+    all_trigger_queries,
+    trigger_mutations,
+    trigger_queries,
+)
 from tidemark.live.graphql.types import ViewTypes
 
 _OURS: Final = (
@@ -36,6 +41,7 @@ _OURS: Final = (
     "OrderDirection",
     "Trigger",
     "DeliveryStatus",
+    "DeliveryAttempt",
     "TriggerDelivery",
     "TriggerDeliveryPage",
     *(scalar.name for scalar in SCALARS.values()),
@@ -58,9 +64,11 @@ def build_schema(views: Sequence[DescribedView], *, triggers: bool = True) -> Gr
     types = TakenNames(
         dict.fromkeys((*specified_scalar_types, *introspection_types, *_OURS), "GraphQL itself")
     )
-    roots = [TakenNames({}) for _ in range(3)]
-    queries: dict[str, GraphQLField] = {}
-    mutations: dict[str, GraphQLField] = {}
+    queries = all_trigger_queries() if triggers else {}
+    mutations = all_trigger_mutations() if triggers else {}
+    roots = [
+        TakenNames(dict.fromkeys(fields, "GraphQL itself")) for fields in (queries, mutations, ())
+    ]
     subscriptions: dict[str, GraphQLField] = {}
     for view in views:
         of_view = ViewTypes(view, types)

@@ -16,7 +16,12 @@ from tidemark.live.access.sessions import Session
 from tidemark.live.filters import Filter, FilterLimits
 from tidemark.live.graphql.arguments import resume_after
 from tidemark.live.graphql.described import DescribedView
-from tidemark.live.graphql.documents import MAX_REPORTED_ERRORS, Documents, Operation
+from tidemark.live.graphql.documents import (
+    MAX_REPORTED_ERRORS,
+    Documents,
+    Operation,
+    byte_size,
+)
 from tidemark.live.graphql.limits import DocumentLimits, QueryLimits
 from tidemark.live.graphql.problems import (
     INVALID,
@@ -26,15 +31,15 @@ from tidemark.live.graphql.problems import (
     refusal,
 )
 from tidemark.live.graphql.queries import Answering, RowsExecutor, Sources
-from tidemark.live.graphql.rate import DocumentRate, RateLimits
+from tidemark.live.graphql.rate import DocumentRate, RateLimits, price_of_reading
 from tidemark.live.graphql.schema import build_schema
 from tidemark.live.graphql.selection import Selected, UpdateSelection
 from tidemark.live.graphql.sessions import Permission, RowRule
 from tidemark.live.graphql.triggers_port import TriggersPort
+from tidemark.live.graphql.turns import Turns
 from tidemark.pipeline.output.batch import Frontier
 from tidemark.views.port import ViewsStore
 
-# Numbers are read without rounding, for the scalars that keep every digit.
 _decode = msgspec.json.Decoder(float_hook=Decimal).decode
 
 
@@ -92,6 +97,7 @@ class GraphqlService:
         self._rate = DocumentRate(limits.rate, clock)
         self._may_introspect = may_introspect
         self._attempts = limits.queries.attempts
+        self._turns = Turns(limits.queries)
         self._sources = Sources(
             schemas={view.schema.name: view.schema for view in views},
             store=store,
@@ -108,9 +114,15 @@ class GraphqlService:
         """The operation of a request. Raises `DocumentRefused`.
 
         It counts against the rate of the connection it came on, where that has a name of its own,
-        and else against the rate of the caller.
+        and else against the rate of the caller. One that has to be read first counts against both:
+        a caller may have any number of connections.
         """
-        self._rate.take(f"caller {session.name}" if connection is None else connection)
+        known = self._documents.knows(payload.query, payload.operation_name)
+        price = 1 if known else price_of_reading(byte_size(payload.query))
+        if connection is not None:
+            self._rate.take(connection, price)
+        if connection is None or not known:
+            self._rate.take(f"caller {session.name}", price)
         try:
             session.require("read")
             operation = self._documents.operation(payload.query, payload.operation_name)
@@ -120,30 +132,32 @@ class GraphqlService:
             raise DocumentRefused.because(error) from None
         return operation
 
-    async def execute(self, session: Session, body: bytes | Mapping[str, Any]) -> dict[str, Any]:
-        """The response to a query or a mutation, to be encoded with msgspec.
-
-        It never raises for what the document is; one that is refused has no `data`.
-        """
-        try:
-            payload = read_payload(body)
-            operation = self.operation(session, payload)
-            return await self.run(session, operation, payload.variables)
-        except DocumentRefused as refused:
-            return {"errors": refused.errors}
-
     async def run(
         self, session: Session, operation: Operation, variables: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """The response of an operation that was let through. Raises `DocumentRefused`."""
+        """The response of an operation that was let through, to be encoded with msgspec.
+
+        Raises `DocumentRefused`.
+        """
         if operation.kind == "subscription":
             raise refusal(
                 "a subscription has no single answer",
                 code="subscription_over_http",
                 hint="Open a websocket at this address, with the protocol graphql-transport-ws.",
             )
-        # An effect must not be had twice, and queries about triggers are of no moment.
-        attempts = self._attempts if operation.kind == "query" else 1
+        if operation.kind == "mutation":
+            # An effect must not be had twice.
+            return await self._answered(session, operation, variables, 1)
+        async with self._turns.one():
+            return await self._answered(session, operation, variables, self._attempts)
+
+    async def _answered(
+        self,
+        session: Session,
+        operation: Operation,
+        variables: Mapping[str, Any],
+        attempts: int,
+    ) -> dict[str, Any]:
         for _ in range(attempts):
             answering = Answering(self._sources, session)
             result = await self._executed(operation, variables, answering)
@@ -156,24 +170,13 @@ class GraphqlService:
             status=503,
         )
 
-    def subscribe(
-        self, session: Session, payload: bytes | Mapping[str, Any]
-    ) -> SubscriptionRequest:
-        """What a subscription asks for. Raises `DocumentRefused`, whose `errors` are the answer."""
-        request = read_payload(payload)
-        operation = self.operation(session, request)
-        if operation.kind != "subscription":
-            raise refusal(
-                f"this is a {operation.kind}, not a subscription",
-                code="not_a_subscription",
-                hint="Execute it instead.",
-            )
-        return self.subscription(session, operation, request.variables)
-
     def subscription(
         self, session: Session, operation: Operation, variables: Mapping[str, Any]
     ) -> SubscriptionRequest:
-        """The same for an operation that was let through."""
+        """What a subscription asks for that was let through.
+
+        Raises `DocumentRefused`, whose `errors` are the answer.
+        """
         values = self._variables(operation, variables)
         selected = Selected(operation.fragments, values)
         roots = selected.root(operation.node.selection_set)
@@ -236,10 +239,7 @@ class GraphqlService:
 def read_payload(body: bytes | Mapping[str, Any]) -> Payload:
     """A request as clients send it. Raises `DocumentRefused`."""
     if isinstance(body, bytes):
-        try:
-            body = _decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise _unreadable(f"the request is no JSON: {error}") from None
+        body = read_json(body, "the request")
     if not isinstance(body, Mapping):
         raise _unreadable("the request is no JSON object")
     query = body.get("query")
@@ -252,6 +252,14 @@ def read_payload(body: bytes | Mapping[str, Any]) -> Payload:
     if not isinstance(name, str | None):
         raise _unreadable("`operationName` must be a string")
     return Payload(query, variables or {}, name or None)
+
+
+def read_json(text: bytes | str, what: str) -> Any:
+    """Numbers are not rounded, for the scalars that keep every digit. Raises `DocumentRefused`."""
+    try:
+        return _decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise _unreadable(f"{what} is no JSON: {error}") from None
 
 
 def _unreadable(message: str) -> DocumentRefused:

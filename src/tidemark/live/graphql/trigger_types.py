@@ -23,12 +23,14 @@ from graphql import (
 from tidemark.live.graphql.context import Info, QueryContext
 from tidemark.live.graphql.names import TakenNames
 from tidemark.live.graphql.scalars import JSON, TIMESTAMP
+from tidemark.live.graphql.selection import Selected
 from tidemark.live.graphql.triggers_port import NewTrigger
 from tidemark.live.graphql.types import ViewTypes
 from tidemark.timestamps import format_timestamp
 
 DEFAULT_DELIVERIES: Final = 100
 _TEXT: Final = GraphQLNonNull(GraphQLString)
+_LAST_ATTEMPTS: Final = "last_attempts"
 
 
 def _digits(field: str, description: str, *, required: bool) -> GraphQLField:
@@ -88,6 +90,20 @@ DELIVERY_STATUS: Final = GraphQLEnumType(
     },
     description="What has become of a delivery.",
 )
+_ATTEMPT: Final = GraphQLObjectType(
+    "DeliveryAttempt",
+    {
+        "attempted_at": _instant("attempted_at", "When it was made.", required=True),
+        "status": GraphQLField(
+            GraphQLNonNull(DELIVERY_STATUS), description="What the delivery was after it."
+        ),
+        "response_status": GraphQLField(
+            GraphQLInt, description="The HTTP status of the answer, if there was one."
+        ),
+        "error": GraphQLField(GraphQLString, description="Why it failed, if it did."),
+    },
+    description="One attempt to deliver an event.",
+)
 _DELIVERY: Final = GraphQLObjectType(
     "TriggerDelivery",
     {
@@ -112,6 +128,10 @@ _DELIVERY: Final = GraphQLObjectType(
         ),
         "last_error": GraphQLField(GraphQLString, description="Why the last attempt failed."),
         "payload": GraphQLField(JSON, description="What is sent."),
+        _LAST_ATTEMPTS: GraphQLField(
+            GraphQLNonNull(GraphQLList(GraphQLNonNull(_ATTEMPT))),
+            description="The last 20 attempts, the first of them first.",
+        ),
     },
     description="One event on its way to a webhook, or there, or given up.",
 )
@@ -129,6 +149,19 @@ _DELIVERY_PAGE: Final = GraphQLObjectType(
     description="Some deliveries of a trigger.",
 )
 _NAME_ARGUMENT: Final = {"name": GraphQLArgument(_TEXT, description="The name of the trigger.")}
+
+
+def all_trigger_queries() -> dict[str, GraphQLField]:
+    """What can be asked about triggers whatever their view, and if it is gone."""
+    return {
+        "triggers": _list(None, "All triggers, by name."),
+        "trigger": _one(None, "One trigger, whatever its view."),
+    }
+
+
+def all_trigger_mutations() -> dict[str, GraphQLField]:
+    """What can be done to triggers whatever their view, and if it is gone."""
+    return {"delete_trigger": _change(None, "delete", "Ends a trigger, whatever its view.")}
 
 
 def trigger_mutations(types: ViewTypes, names: TakenNames) -> dict[str, GraphQLField]:
@@ -177,6 +210,11 @@ def trigger_mutations(types: ViewTypes, names: TakenNames) -> dict[str, GraphQLF
         f"disable_{view}_trigger": _change(
             view, "disable", "Holds its deliveries back; they wait, in order."
         ),
+        f"restart_{view}_trigger": _change(
+            view,
+            "restart",
+            "Begins it anew with what changes from now on; what a disabled one missed is left out.",
+        ),
         f"redeliver_{view}_trigger": GraphQLField(
             GraphQLNonNull(GraphQLInt),
             {
@@ -195,14 +233,6 @@ def trigger_queries(types: ViewTypes) -> dict[str, GraphQLField]:
     """What can be asked about triggers of a view."""
     view = types.name
 
-    async def of_view(root: object, info: Info) -> object:
-        context: QueryContext = info.context
-        return await context.triggers().of_view(context.session, view)
-
-    async def find(root: object, info: Info, name: str) -> object:
-        context: QueryContext = info.context
-        return await context.triggers().find(context.session, view, name)
-
     async def deliveries(root: object, info: Info, name: str, **page: Any) -> object:
         context: QueryContext = info.context
         return await context.triggers().deliveries(
@@ -212,17 +242,12 @@ def trigger_queries(types: ViewTypes) -> dict[str, GraphQLField]:
             status=page.get("status"),
             limit=context.page_limit(page.get("limit"), DEFAULT_DELIVERIES),
             after=page.get("after"),
+            with_attempts=_selects_attempts(info),
         )
 
     return {
-        f"{view}_triggers": GraphQLField(
-            GraphQLNonNull(GraphQLList(GraphQLNonNull(TRIGGER))),
-            resolve=of_view,
-            description=f"The triggers on `{view}`, by name.",
-        ),
-        f"{view}_trigger": GraphQLField(
-            TRIGGER, _NAME_ARGUMENT, resolve=find, description=f"One trigger on `{view}`."
-        ),
+        f"{view}_triggers": _list(view, f"The triggers on `{view}`, by name."),
+        f"{view}_trigger": _one(view, f"One trigger on `{view}`."),
         f"{view}_trigger_deliveries": GraphQLField(
             GraphQLNonNull(_DELIVERY_PAGE),
             {
@@ -239,7 +264,37 @@ def trigger_queries(types: ViewTypes) -> dict[str, GraphQLField]:
     }
 
 
-def _change(view: str, verb: str, description: str) -> GraphQLField:
+def _selects_attempts(info: Info) -> bool:
+    """Whether the attempts of deliveries are asked for; they are many."""
+    selected = Selected(info.fragments, info.variable_values)
+    return any(
+        field[0].name.value == _LAST_ATTEMPTS
+        for nodes in selected.fields(info.field_nodes).values()
+        for field in selected.fields(nodes).values()
+    )
+
+
+def _list(view: str | None, description: str) -> GraphQLField:
+    async def resolve(root: object, info: Info) -> object:
+        context: QueryContext = info.context
+        return await context.triggers().listed(context.session, view)
+
+    return GraphQLField(
+        GraphQLNonNull(GraphQLList(GraphQLNonNull(TRIGGER))),
+        resolve=resolve,
+        description=description,
+    )
+
+
+def _one(view: str | None, description: str) -> GraphQLField:
+    async def resolve(root: object, info: Info, name: str) -> object:
+        context: QueryContext = info.context
+        return await context.triggers().find(context.session, view, name)
+
+    return GraphQLField(TRIGGER, _NAME_ARGUMENT, resolve=resolve, description=description)
+
+
+def _change(view: str | None, verb: str, description: str) -> GraphQLField:
     async def resolve(root: object, info: Info, name: str) -> object:
         context: QueryContext = info.context
         method: Callable[..., Awaitable[object]] = getattr(context.triggers(), verb)

@@ -42,6 +42,15 @@ class Trigger(msgspec.Struct, frozen=True):
     disabled_reason: str | None = None
 
 
+class Attempt(msgspec.Struct, frozen=True):
+    """One attempt to deliver an event, and what the event was after it."""
+
+    attempted_at: int
+    status: DeliveryStatus
+    response_status: int | None
+    error: str | None
+
+
 class Delivery(msgspec.Struct, frozen=True):
     """One event on its way to a webhook, or there, or given up. Times are in microseconds."""
 
@@ -58,6 +67,7 @@ class Delivery(msgspec.Struct, frozen=True):
     response_status: int | None = None
     last_error: str | None = None
     payload: object = None
+    last_attempts: list[Attempt] = []
 
 
 class DeliveryPage(msgspec.Struct, frozen=True):
@@ -68,21 +78,24 @@ class DeliveryPage(msgspec.Struct, frozen=True):
 
 
 class TriggersPort(Protocol):
-    """Triggers of one deployment."""
+    """Triggers of one deployment. Without a view any is meant, also one that is gone."""
 
     async def create(self, session: Session, view: str, trigger: NewTrigger) -> Trigger: ...
 
-    async def delete(self, session: Session, view: str, name: str) -> Trigger:
+    async def delete(self, session: Session, view: str | None, name: str) -> Trigger:
         """The trigger as it was."""
 
     async def enable(self, session: Session, view: str, name: str) -> Trigger: ...
 
     async def disable(self, session: Session, view: str, name: str) -> Trigger: ...
 
-    async def of_view(self, session: Session, view: str) -> list[Trigger]:
+    async def restart(self, session: Session, view: str, name: str) -> Trigger:
+        """Begun anew, with what changes from now on."""
+
+    async def listed(self, session: Session, view: str | None) -> list[Trigger]:
         """All of them, by name."""
 
-    async def find(self, session: Session, view: str, name: str) -> Trigger | None: ...
+    async def find(self, session: Session, view: str | None, name: str) -> Trigger | None: ...
 
     async def deliveries(
         self,
@@ -93,6 +106,7 @@ class TriggersPort(Protocol):
         status: DeliveryStatus | None,
         limit: int,
         after: str | None,
+        with_attempts: bool,
     ) -> DeliveryPage: ...
 
     async def redeliver(self, session: Session, view: str, name: str, event_id: str | None) -> int:

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
+import msgspec
+
 from tidemark.clock import MICROS_PER_SECOND, Clock
 from tidemark.config import Config
 from tidemark.errors import TidemarkError
@@ -28,7 +30,6 @@ from tidemark.live.webhooks.settings import (
     configured_sender,
 )
 from tidemark.live.webhooks.targets import check_url
-from tidemark.pipeline.output.errors import ViewsUnavailable
 from tidemark.pipeline.output.schema import ViewSchema
 from tidemark.views.port import ViewsStore
 
@@ -36,6 +37,9 @@ log = logging.getLogger(__name__)
 
 PRUNE_EVERY_S: Final = 60.0
 SYNC_AGAIN_S: Final = 5.0
+STOP_MARGIN_S: Final = 1.0
+NO_SECRET: Final = "there is no secret to sign webhooks with"
+SECRET_HINT: Final = "Put one under `webhooks.secrets`; `tidemark keygen --webhook` makes one."
 
 
 class Automation:
@@ -67,64 +71,101 @@ class Automation:
             triggers,
             rule,
             clock,
+            configured={*config.meters, *config.views},
             id_prefix=webhooks.id_prefix or "",
             limits=limits,
             poll_s=config.live.poll_us / MICROS_PER_SECOND,
             on_events=self._wake_delivery,
         )
         self.deliverer: Deliverer | None = None
+        self._may_finish = False
+        self._declared_fault: TidemarkError | None = None
+        self._unsigned: TidemarkError | None = None
+
+    @property
+    def trouble(self) -> TidemarkError | None:
+        """Why not every trigger does what it should, as far as this process knows."""
+        return self.evaluator.trouble or self._declared_fault or self._unsigned
 
     async def run(self) -> None:
-        """Work until cancelled."""
-        await while_leading(self._triggers, self._work)
+        """Work until cancelled; webhooks under way may then finish, for `live.drain`."""
+        self._may_finish = False
+        leading = asyncio.create_task(while_leading(self._triggers, self._work))
+        try:
+            await asyncio.shield(leading)
+        finally:
+            # Unlike one that is no longer the leader, who must be quick.
+            self._may_finish = True
+            leading.cancel()
+            await asyncio.gather(leading, return_exceptions=True)
 
     async def _work(self) -> None:
         tasks = [self._keep_declared(), self.evaluator.run(), self._forget_old()]
-        if self._signs:
-            tasks.append(self._deliver())
-        async with asyncio.TaskGroup() as group:
-            for task in tasks:
-                group.create_task(task)
+        tasks.append(self._deliver() if self._signs else self._tell_of_unsigned())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for task in tasks:
+                    group.create_task(task)
+        finally:
+            # From now on another process knows.
+            self._declared_fault = self._unsigned = None
 
     async def _keep_declared(self) -> None:
         """Makes the triggers of the configuration what it says, as soon as that is possible."""
         declared = declared_triggers(self._config)
         while True:
             try:
+                synced = await self.registry.sync_declared(declared)
+                self._note(next(iter(synced.faults.values()), None))
                 # A view that the pipeline has not made yet will be there in a while.
-                if not (await self.registry.sync_declared(declared)).waiting:
+                if not synced.waiting and not synced.faults:
                     return
-            except (TriggersUnavailable, ViewsUnavailable) as error:
-                log.warning("the triggers of the configuration wait: %s", error.message)
             except TidemarkError as error:
-                log.error("the triggers of the configuration stay as they were: %s", error.message)
-                return
+                self._note(error)
+            await asyncio.sleep(SYNC_AGAIN_S)
+
+    def _note(self, fault: TidemarkError | None) -> None:
+        before, self._declared_fault = self._declared_fault, fault
+        if fault is not None and (before is None or before.message != fault.message):
+            log.warning("not all triggers of the configuration are as it says: %s", fault.message)
+
+    async def _tell_of_unsigned(self) -> None:
+        """Without a secret nothing is sent, and what there is to send waits in the outbox."""
+        while True:
+            with suppress(TriggersUnavailable):
+                if not any(trigger.enabled for trigger in await self._triggers.listed()):
+                    self._unsigned = None
+                elif self._unsigned is None:
+                    reason = f"no event of any trigger is sent: {NO_SECRET}"
+                    log.warning("%s", reason)
+                    self._unsigned = TidemarkError(reason, hint=SECRET_HINT)
             await asyncio.sleep(SYNC_AGAIN_S)
 
     async def _deliver(self) -> None:
         webhooks = self._config.webhooks
+        limits = configured_limits(webhooks)
+        drain_s = min(limits.drain_s, self._config.live.drain_us / MICROS_PER_SECOND)
         async with configured_sender(webhooks, self._clock) as sender:
-            self.deliverer = Deliverer(
+            deliverer = self.deliverer = Deliverer(
                 self._triggers,
                 sender,
                 self._clock,
                 configured_schedule(webhooks),
-                configured_limits(webhooks),
+                msgspec.structs.replace(limits, drain_s=drain_s),
             )
+            delivering = asyncio.create_task(deliverer.run())
             try:
-                await self.deliverer.run()
+                await asyncio.shield(delivering)
             except asyncio.CancelledError:
-                await self._stop_delivery(self.deliverer)
+                if self._may_finish:
+                    deliverer.stop()
+                    # Once for attempts to end, once for what came of them to be written.
+                    await asyncio.wait({delivering}, timeout=2 * drain_s + STOP_MARGIN_S)
                 raise
             finally:
                 self.deliverer = None
-
-    async def _stop_delivery(self, deliverer: Deliverer) -> None:
-        """What was claimed and not sent is given back, so that the next to lead need not wait."""
-        deliverer.stop()
-        with suppress(TidemarkError, TimeoutError):
-            async with asyncio.timeout(self._config.live.drain_us / MICROS_PER_SECOND):
-                await deliverer.run()
+                delivering.cancel()
+                await asyncio.gather(delivering, return_exceptions=True)
 
     async def _forget_old(self) -> None:
         while True:
@@ -139,11 +180,7 @@ class Automation:
 
     def _check_webhook(self, url: str) -> None:
         if not self._signs:
-            raise InvalidTrigger(
-                "there is no secret to sign webhooks with",
-                hint="Put one under `webhooks.secrets`; `tidemark keygen --webhook` makes one.",
-                field="webhook",
-            )
+            raise InvalidTrigger(NO_SECRET, hint=SECRET_HINT, field="webhook")
         check_url(url, self._allow)
 
 

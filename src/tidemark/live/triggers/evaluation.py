@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from tidemark.clock import Clock
 from tidemark.errors import TidemarkError
@@ -32,6 +31,8 @@ log = logging.getLogger(__name__)
 
 PAGE_CHANGES = 1_000
 POLL_S = 0.1
+# How soon the first trigger is noticed where there was none.
+IDLE_POLL_S = 0.25
 RETRY_S = 1.0
 
 
@@ -39,7 +40,8 @@ class TriggerEvaluator:
     """To be run by the process that leads. `events` counts what was enqueued, by trigger and type.
 
     `trouble` is why it stands still at the moment, if a store is away. `on_events` is called when
-    there is something new in the outbox.
+    there is something new in the outbox. `configured` names the views that the pipeline makes; a
+    trigger on any other is disabled, and without it each waits for its view.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class TriggerEvaluator:
         page_changes: int = PAGE_CHANGES,
         poll_s: float = POLL_S,
         on_events: Callable[[], None] = lambda: None,
+        configured: Collection[str] | None = None,
     ) -> None:
         self.events: Counter[tuple[str, str]] = Counter()
         self.changes_count = 0
@@ -67,43 +70,44 @@ class TriggerEvaluator:
         self._page_changes = page_changes
         self._poll_s = poll_s
         self._on_events = on_events
+        self._configured = configured
         self._conditions: dict[int, tuple[ViewSchema, Condition]] = {}
-        self._awake = asyncio.Event()
-
-    def wake(self) -> None:
-        """There may be something new: do not wait for the next look."""
-        self._awake.set()
+        self._has_triggers = False
 
     async def run(self) -> None:
         """Follow until cancelled."""
         while True:
-            self._awake.clear()
-            pause_s = self._poll_s
             try:
                 if await self.round():
                     continue
                 self.trouble = None
+                pause_s = self._poll_s if self._has_triggers else max(self._poll_s, IDLE_POLL_S)
             except (ViewsUnavailable, TriggersUnavailable) as error:
                 if self.trouble is None:
                     log.warning("triggers stand still: %s", error.message)
                 self.trouble = error
                 pause_s = RETRY_S
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._awake.wait(), pause_s)
+            await asyncio.sleep(pause_s)
 
     async def round(self) -> bool:
         """Move each trigger on by a page at most; says whether there is more to read."""
-        frontier = await self._views.frontier()
         triggers = _first_of_each_name(await self._triggers.unfinished())
+        self._has_triggers = bool(triggers)
         self._forget_others(triggers)
-        if frontier is None or not triggers:
+        if not triggers:
+            return False
+        frontier = await self._views.frontier()
+        if frontier is None:
             return False
         schemas = {schema.name: schema for schema in await self._views.declared()}
         groups: dict[tuple[str, int, int | None], list[Trigger]] = defaultdict(list)
         for trigger in triggers:
-            # A view that is not there now may be there again; until then nothing is lost. And views
-            # that are being rebuilt from the ledger come back to where the trigger was.
-            if trigger.view in schemas and trigger.position < frontier.received_at:
+            if trigger.view not in schemas:
+                # One that is configured will be made; any other would hold the log for ever.
+                if self._configured is not None and trigger.view not in self._configured:
+                    await self._halt(trigger, f"its view {trigger.view} is configured no more")
+            # Views that are being rebuilt from the ledger come back to where the trigger was.
+            elif trigger.position < frontier.received_at:
                 groups[trigger.view, trigger.position, trigger.until].append(trigger)
         more = False
         for (view, _, _), group in groups.items():
@@ -125,7 +129,7 @@ class TriggerEvaluator:
             )
         except ChangesForgotten as error:
             for trigger, _ in watching:
-                await self._disable(trigger, f"it lost its place: {error.message}")
+                await self._halt(trigger, f"it lost its place: {error.message}")
             return False
         if page.scanned_to <= start:
             return False
@@ -169,7 +173,7 @@ class TriggerEvaluator:
             moved = await self._triggers.advance(advances)
         except TriggersRefused as error:
             if len(advances) == 1:
-                await self._disable(triggers[advances[0].trigger_id], error.message)
+                await self._halt(triggers[advances[0].trigger_id], error.message)
                 return
             # One of them is at fault, and the others shall not suffer for it.
             for one in advances:
@@ -189,14 +193,22 @@ class TriggerEvaluator:
         try:
             condition = condition_of(schema, trigger, self._rule_of, self._limits)
         except TidemarkError as error:
-            await self._disable(trigger, f"its condition cannot be used any more: {error.message}")
+            await self._halt(trigger, f"its condition cannot be used any more: {error.message}")
             return None
         self._conditions[trigger.id] = schema, condition
         return condition
 
-    async def _disable(self, trigger: Trigger, reason: str) -> None:
-        log.warning("trigger %s is disabled: %s", trigger.name, reason)
-        await self._triggers.disable(trigger.name, reason)
+    async def _halt(self, trigger: Trigger, reason: str) -> None:
+        left = await self._triggers.halt(trigger.id, reason)
+        if left is None or left.until is None:
+            log.warning("trigger %s is disabled: %s", trigger.name, reason)
+        else:
+            log.warning(
+                "trigger %s was replaced and ends early, at %d: %s",
+                trigger.name,
+                left.position,
+                reason,
+            )
 
     def _forget_others(self, triggers: Iterable[Trigger]) -> None:
         """What was compiled for triggers that are no more."""

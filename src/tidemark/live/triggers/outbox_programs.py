@@ -208,11 +208,11 @@ def attempts(outbox_ids: Collection[int]) -> Program[dict[int, list[AttemptRecor
 def redeliver(trigger: str, lineage: int | None, event_id: str | None, now: int) -> Program[int]:
     # An event whose trigger was removed has nowhere to go, least of all to another of its name.
     current = yield from _lineage(trigger, lineage)
-    condition, values = "status = 'dead' AND lineage = ?", [current]
-    if event_id is not None:
-        condition = "event_id = ? AND lineage = ? AND status IN ('dead', 'delivered')"
-        values = [event_id, current]
-    rows = yield ask(f"SELECT id, row_key FROM outbox WHERE {condition} ORDER BY id", *values)
+    select = "SELECT id, row_key FROM outbox WHERE lineage = ? AND status"
+    if event_id is None:
+        rows = yield ask(f"{select} = 'dead' ORDER BY id", current)
+    else:
+        rows = yield ask(f"{select} IN ('dead', 'delivered') AND event_id = ?", current, event_id)
     yield for_each(
         "UPDATE outbox SET status = 'waiting', attempts = 0, first_attempt_at = NULL,"
         " settled_at = NULL WHERE id = ?",

@@ -202,8 +202,9 @@ class TriggerStore(Outbox, Protocol):
     ) -> int:
         """Send again what was given up: one event (also if it was delivered), or all of them.
 
-        Of the trigger that has this name now, and of those that it has replaced. Id and payload are the same. It takes its turn among the events of its row that are not
-        delivered yet, before those that wait. Says how many.
+        Of the trigger that has this name now, and of those that it has replaced. Id and payload are
+        the same. It takes its turn among the events of its row that are not delivered yet, before
+        those that wait. Says how many.
         """
 
     async def prune(self, *, delivered_before: int, dead_before: int | None = None) -> int:

@@ -11,11 +11,13 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from tidemark.clock import Clock
-from tidemark.live.errors import InvalidTrigger, TriggerExists
+from tidemark.errors import TidemarkError
+from tidemark.live.errors import InvalidTrigger, TriggerExists, TriggersUnavailable
 from tidemark.live.filters import FilterLimits
 from tidemark.live.triggers.conditions import RuleOf, condition_of
 from tidemark.live.triggers.definition import NewTrigger, Trigger
 from tidemark.live.triggers.port import TriggerStore
+from tidemark.pipeline.output.errors import ViewsUnavailable
 from tidemark.pipeline.output.schema import ViewSchema
 from tidemark.views.port import ViewsStore
 
@@ -32,17 +34,22 @@ class DeclaredTrigger(msgspec.Struct, frozen=True):
 class Synced(msgspec.Struct, frozen=True):
     """What has become of the triggers of the configuration, by name.
 
-    Those in `waiting` are as they were, because their view is not there yet.
+    Those in `waiting` are as they were, because their view is not there yet, and so are those in
+    `faults`, with why.
     """
 
-    added: list[str]
-    changed: list[str]
-    removed: list[str]
-    waiting: list[str]
+    added: list[str] = []
+    changed: list[str] = []
+    removed: list[str] = []
+    waiting: list[str] = []
+    faults: dict[str, TidemarkError] = {}
 
 
 class TriggerRegistry:
-    """`check_webhook` raises for an address that must not be called."""
+    """`check_webhook` raises for an address that must not be called.
+
+    `rule_of` says which rows the creator of a trigger sees.
+    """
 
     def __init__(
         self,
@@ -56,7 +63,7 @@ class TriggerRegistry:
     ) -> None:
         self._views = views
         self._triggers = triggers
-        self._rule_of = rule_of
+        self.rule_of = rule_of
         self._clock = clock
         self._check_webhook = check_webhook
         self._limits = limits
@@ -64,21 +71,26 @@ class TriggerRegistry:
     async def create(self, trigger: NewTrigger) -> Trigger:
         """A trigger that has events for every change from now on.
 
-        Raises `InvalidTrigger`, `InvalidFilter`, `WebhookRefused` or `TriggerExists`.
+        Raises `InvalidTrigger`, `InvalidFilter`, `WebhookRefused`, `TriggerExists` or
+        `TooManyTriggers`.
         """
         self._check(trigger, await self._schemas())
         return await self._triggers.add(trigger, await self._now(), self._clock.wall_us())
 
-    async def restart(self, name: str) -> Trigger:
-        """The same trigger, beginning anew at the frontier: for one that lost its place.
+    async def restart(self, name: str, *, lineage: int | None = None) -> Trigger:
+        """The same trigger, enabled, beginning anew at the frontier: for one that lost its place.
 
-        What it has missed it will never have events for. Raises `UnknownTrigger`.
+        What a disabled one has missed it will never have events for. Raises `UnknownTrigger`, also
+        if the name has come to be that of another lineage, or as `create` does.
         """
         old = await self._triggers.get(name)
         new = NewTrigger(
             old.name, old.view, old.webhook, old.match, old.unmatch, old.creator, old.origin
         )
-        return await self._triggers.replace(new, await self._now(), self._clock.wall_us())
+        self._check(new, await self._schemas())
+        return await self._triggers.replace(
+            new, await self._now(), self._clock.wall_us(), lineage=lineage
+        )
 
     async def sync_declared(self, declared: Sequence[DeclaredTrigger]) -> Synced:
         """Make the triggers of the configuration what it declares; those of others stay.
@@ -86,37 +98,49 @@ class TriggerRegistry:
         One with another meaning takes the place of the old one, from now on; another webhook alone
         changes only where events are sent. `declared` is all that the configuration has, since what
         it lacks is removed. To be called by the process that leads, and again while any are
-        `waiting`. Raises like `create`, before anything is changed.
+        `waiting` or have `faults`. One that is at fault keeps no other from being followed; raises
+        only when a store does not answer.
         """
         schemas = await self._schemas()
-        ready = [one for one in declared if one.trigger.view in schemas]
-        for one in ready:
-            self._check(one.trigger, schemas)
         present = {trigger.name: trigger for trigger in await self._triggers.listed()}
-        _check_names(declared, present)
-        waiting = [one.trigger.name for one in declared if one not in ready]
-        synced = Synced([], [], [], waiting)
+        synced = Synced()
         wanted = {one.trigger.name for one in declared}
         for name, old in present.items():
             if old.origin == "config" and name not in wanted:
-                await self._triggers.remove(name)
+                await self._triggers.remove(name, lineage=old.lineage)
                 synced.removed.append(name)
-        for one in ready:
-            await self._sync(one, present.get(one.trigger.name), synced)
+        for one in declared:
+            name = one.trigger.name
+            try:
+                _check_name(one.trigger, present.get(name))
+                if one.trigger.view not in schemas:
+                    synced.waiting.append(name)
+                    continue
+                self._check(one.trigger, schemas)
+                await self._sync(one, present.get(name), synced)
+            except (TriggersUnavailable, ViewsUnavailable):
+                raise
+            except TidemarkError as error:
+                synced.faults[name] = error
         return synced
 
     async def _sync(self, one: DeclaredTrigger, old: Trigger | None, synced: Synced) -> None:
         new = one.trigger
+        reason = None if one.enabled else SWITCHED_OFF
         if old is None:
-            old = await self._triggers.add(new, await self._now(), self._clock.wall_us())
+            await self._triggers.add(
+                new, await self._now(), self._clock.wall_us(), disabled_reason=reason
+            )
             synced.added.append(new.name)
         elif old.meaning != new.meaning:
-            old = await self._triggers.replace(new, await self._now(), self._clock.wall_us())
+            await self._triggers.replace(
+                new, await self._now(), self._clock.wall_us(), disabled_reason=reason
+            )
             synced.changed.append(new.name)
         elif old.webhook != new.webhook:
-            old = await self._triggers.set_webhook(new.name, new.webhook)
+            await self._triggers.set_webhook(new.name, new.webhook, disabled_reason=reason)
             synced.changed.append(new.name)
-        if old.enabled and not one.enabled:
+        elif old.enabled and not one.enabled:
             await self._triggers.set_enabled(new.name, False, SWITCHED_OFF)
         elif one.enabled and old.disabled_reason == SWITCHED_OFF:
             await self._triggers.set_enabled(new.name, True)
@@ -136,7 +160,7 @@ class TriggerRegistry:
                 hint="Take `live: false` from the view.",
                 field="view",
             )
-        condition_of(schema, trigger, self._rule_of, self._limits)
+        condition_of(schema, trigger, self.rule_of, self._limits)
 
     async def _schemas(self) -> dict[str, ViewSchema]:
         return {schema.name: schema for schema in await self._views.declared()}
@@ -146,13 +170,11 @@ class TriggerRegistry:
         return 0 if frontier is None else frontier.received_at
 
 
-def _check_names(declared: Sequence[DeclaredTrigger], present: dict[str, Trigger]) -> None:
-    for one in declared:
-        other = present.get(one.trigger.name)
-        if other is not None and other.origin != "config":
-            raise TriggerExists(
-                f"the trigger {other.name} of the configuration has the name of one that was made"
-                " by a client",
-                hint="Rename one of them, or remove the client's.",
-                field="name",
-            )
+def _check_name(trigger: NewTrigger, present: Trigger | None) -> None:
+    if present is not None and present.origin != "config":
+        raise TriggerExists(
+            f"the trigger {trigger.name} of the configuration has the name of one that was made"
+            " by a client",
+            hint="Rename one of them, or remove the client's.",
+            field="name",
+        )

@@ -119,23 +119,6 @@ def step(condition: Condition, changes: Iterable[Change], held: Iterable[str] = 
     return Step(transitions, frozenset(holding - before_all), before_all - holding)
 
 
-def replay(
-    condition: Condition,
-    schema: ViewSchema,
-    lines: Iterable[ChangeRow],
-    *,
-    since: int,
-    until: int | None,
-) -> list[Transition]:
-    """All that a trigger of this life span has to say about a log of changes."""
-    alive = (
-        Change(schema, line)
-        for line in lines
-        if line.received_at > since and (until is None or line.received_at <= until)
-    )
-    return step(condition, alive).transitions
-
-
 def _transition(condition: Condition, change: Change, is_matched: bool) -> Transition:
     line = change.line
     seen = change.new is not None and condition.rule(change.new)

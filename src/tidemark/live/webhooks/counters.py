@@ -23,6 +23,10 @@ class Latency:
     def count(self) -> int:
         return sum(self.counts)
 
+    def copy(self) -> Latency:
+        """As it is now."""
+        return Latency(list(self.counts), self.sum_s)
+
 
 @dataclass(slots=True)
 class Counters:

@@ -152,9 +152,10 @@ class Explain:
         session = session_of(caller)
         try:
             rules = RowRules(self._config, list(schemas.values()))
+            rule = rule_of(rules, schemas)
             telling = Telling(
-                may_see=lambda trigger: may_see(session, trigger),
-                rule_of=rule_of(rules, schemas),
+                may_see=lambda trigger: may_see(session, trigger, rule),
+                rule_of=rule,
                 id_prefix=self._config.webhooks.id_prefix or "",
                 kept_since=self._clock.wall_us() - self._config.webhooks.history_us,
             )
