@@ -259,7 +259,7 @@ async def test_a_snapshot_cut_off_in_the_middle_is_completed_by_timestamp(tmp_pa
         everything = parse_filter(POSITIONS, {})
         hub = new_hub(store)
         cut_off = Connection(client, hub, everything)
-        while not client.rows:
+        while not client.rows:  # noqa: ASYNC110
             await asyncio.sleep(0)
         await cut_off.leave()
         assert len(client.rows) == 1
