@@ -29,7 +29,7 @@ run: ## Set up and start Tidemark with sample traffic on 127.0.0.1:8787
 
 .PHONY: test
 test: setup postgres java classes browser lint types imports ## Set up, check and run every test
-	@exec $(BIN)/pytest -n $(JOBS) --dist loadfile $(ARGS)
+	@exec $(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 .PHONY: postgres
 postgres: setup ## Find a PostgreSQL for the tests, or install one

@@ -98,13 +98,16 @@ def make_file(path: Path) -> None:
     that open: it must not become a part of the new one.
     """
     make_private_directory(path.parent)
-    directory = os.open(path.parent, os.O_RDONLY)
+    if path.exists():
+        return
+    # Not the directory itself, which may be locked for other reasons by whoever calls this.
+    lock = os.open(path.with_name(f"{path.name}-making"), os.O_CREAT | os.O_RDWR, 0o600)
     try:
         # Another process that makes it at the same time must not lose what it has written.
-        fcntl.flock(directory, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
             for suffix in _BESIDE:
                 path.with_name(path.name + suffix).unlink(missing_ok=True)
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     finally:
-        os.close(directory)
+        os.close(lock)
