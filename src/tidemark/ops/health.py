@@ -46,7 +46,7 @@ class Health:
         watch: FrontierWatch,
         status: PipelineStatus,
         metrics: Metrics,
-        live: Callable[[], Part] | None,
+        live: Callable[[], Part] | None = None,
     ) -> None:
         self._store = store
         self._views = views
