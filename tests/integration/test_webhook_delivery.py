@@ -109,10 +109,10 @@ async def test_everything_is_delivered_once_and_settled() -> None:
     outbox = MemoryOutbox()
     async with WebhookReceiver() as receiver:
         entries = [outbox.enqueue(receiver.url) for _ in range(1_200)]
-        async with delivering(outbox) as work:
+        # This is not about time: on a busy machine half a second may be too short for an answer.
+        async with delivering(outbox, timeout_s=15) as work:
             await work.until(lambda: outbox.is_settled)
-            # A machine that is very busy may let an attempt run out of time; it is made again.
-            assert work.counters.delivered == 1_200
+            assert (work.counters.delivered, work.counters.failed) == (1_200, 0)
         assert sorted(receiver.event_ids) == sorted(entry.event_id for entry in entries)
         assert {e.body for e in receiver.received} == {entry.payload for entry in entries}
     assert {(e.status, e.attempts, e.last_status) for e in outbox.entries.values()} == {
