@@ -18,6 +18,7 @@ from benchmarks.ingest.report import report
 from benchmarks.ingest.results import Results, targets
 from benchmarks.ingest.rig import FULL, QUICK, Rig
 from benchmarks.ingest.throughput import measure_throughput
+from benchmarks.options import options_parser
 
 PARTS: Final = ("costs", "throughput", "memory", "growth")
 
@@ -59,27 +60,15 @@ def main(arguments: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.ingest",
-        description="Measures ingest against the limits of this machine, on a PostgreSQL of its"
-        " own that flushes every commit, and on SQLite. Leave the machine alone meanwhile.",
-    )
-    parser.add_argument(
-        "--only",
-        action="append",
-        choices=PARTS,
-        metavar="PART",
-        help=f"measure this part: {', '.join(PARTS)}; may be given several times",
-    )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="a run of seconds that shows that everything works; its figures mean nothing",
+    parser = options_parser(
+        "ingest",
+        "Measures ingest against the limits of this machine, on a PostgreSQL of its own that"
+        " flushes every commit, and on SQLite.",
+        PARTS,
     )
     parser.add_argument(
         "--repetitions", type=_positive, metavar="N", help=f"by default {FULL.repetitions}"
     )
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write everything to this file")
     return parser
 
 

@@ -19,13 +19,15 @@ from benchmarks.live.report import report
 from benchmarks.live.results import Results, targets
 from benchmarks.live.rig import FULL, QUICK, Rig
 from benchmarks.live.webhooks import WebhookRate, measure_webhooks
+from benchmarks.options import options_parser
 
 PARTS: Final = ("engine", "delivery", "many", "webhooks")
+DESCRIPTION: Final = "Measures subscriptions and webhooks, from the engine to the sockets."
 
 
 def main(arguments: list[str]) -> int:
     """How fast it was is no error."""
-    options = _parser().parse_args(arguments)
+    options = options_parser("live", DESCRIPTION, PARTS).parse_args(arguments)
     if not Path("/proc/self/stat").exists():
         print("This benchmark reads /proc, which only Linux has.", file=sys.stderr)
         return 2
@@ -63,28 +65,6 @@ async def _webhooks(rig: Rig) -> list[WebhookRate]:
     }
     scale = rig.scale
     return await measure_webhooks(places, events=scale.webhooks, rows=scale.webhook_rows)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.live",
-        description="Measures subscriptions and webhooks, from the engine to the sockets. Leave the"
-        " machine alone meanwhile.",
-    )
-    parser.add_argument(
-        "--only",
-        action="append",
-        choices=PARTS,
-        metavar="PART",
-        help=f"measure this part: {', '.join(PARTS)}; may be given several times",
-    )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="a run of seconds that shows that everything works; its figures mean nothing",
-    )
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write everything to this file")
-    return parser
 
 
 if __name__ == "__main__":

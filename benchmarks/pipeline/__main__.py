@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from benchmarks.ingest.machine import describe_machine
+from benchmarks.options import options_parser
 from benchmarks.pipeline.catch_up import measure_catch_up
 from benchmarks.pipeline.growth import measure_growth
 from benchmarks.pipeline.latency import measure_latency
@@ -20,11 +21,12 @@ from benchmarks.pipeline.results import Results, targets
 from benchmarks.pipeline.rig import FULL, QUICK, Rig
 
 PARTS: Final = ("catch-up", "growth", "latency")
+DESCRIPTION: Final = "Measures the pipeline beside what plain Spark and DuckDB take for less."
 
 
 def main(arguments: list[str]) -> int:
     """How fast it was is no error."""
-    options = _parser().parse_args(arguments)
+    options = options_parser("pipeline", DESCRIPTION, PARTS).parse_args(arguments)
     if not Path("/proc/self/stat").exists():
         print("This benchmark reads /proc, which only Linux has.", file=sys.stderr)
         return 2
@@ -50,28 +52,6 @@ async def _measure(options: argparse.Namespace, arguments: list[str]) -> Results
             latency=await measure_latency(rig) if "latency" in parts else None,
             seconds=time.monotonic() - began,
         )
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.pipeline",
-        description="Measures the pipeline beside what plain Spark and DuckDB take for less. Leave"
-        " the machine alone meanwhile.",
-    )
-    parser.add_argument(
-        "--only",
-        action="append",
-        choices=PARTS,
-        metavar="PART",
-        help=f"measure this part: {', '.join(PARTS)}; may be given several times",
-    )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="a run of seconds that shows that everything works; its figures mean nothing",
-    )
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write everything to this file")
-    return parser
 
 
 if __name__ == "__main__":

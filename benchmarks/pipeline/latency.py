@@ -21,7 +21,7 @@ import yaml
 from benchmarks.pipeline.rig import Rig, Scale, Store
 from benchmarks.pipeline.workload import METRIC
 from tidemark.config import load_config
-from tidemark.ingress.drafts import Correction, Draft, Original, Rejection, Submission
+from tidemark.ingress.drafts import Draft, Submission, no_corrections
 from tidemark.ledger.port import LedgerStore
 from tidemark.views.port import ViewsStore
 
@@ -88,7 +88,7 @@ async def _watch(ledger: LedgerStore, views: ViewsStore, rate: int, scale: Scale
 
     async def append(number: int) -> None:
         drafts = [_draft(number * 1_000 + place) for place in range(rate // COMMITS_PER_S)]
-        await ledger.append_group([Submission("latency", drafts)], _no_corrections)
+        await ledger.append_group([Submission("latency", drafts)], no_corrections)
         head = await ledger.head()
         waiting.append((head.received_at, time.perf_counter()))
 
@@ -138,7 +138,3 @@ def _draft(number: int) -> Draft:
         customer_ref=f"customer-{number % 997}",
         quantity="1",
     )
-
-
-def _no_corrections(correction: Correction, original: Original | None) -> Draft | Rejection:
-    raise NotImplementedError("this workload has no corrections")

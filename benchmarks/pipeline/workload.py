@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from tidemark.ingress.drafts import Correction, Draft, Original, Rejection, Submission
+from tidemark.ingress.drafts import Draft, Submission, no_corrections
 from tidemark.ledger.port import HistoryCommit, LedgerStore
 
 TENANTS: Final = 10
@@ -37,10 +37,10 @@ class Workload(msgspec.Struct, frozen=True):
         for commit in self.commits(first, count):
             waiting.append(commit)
             if len(waiting) == COMMITS_AT_ONCE:
-                await ledger.append_history(waiting, _no_corrections)
+                await ledger.append_history(waiting, no_corrections)
                 waiting = []
         if waiting:
-            await ledger.append_history(waiting, _no_corrections)
+            await ledger.append_history(waiting, no_corrections)
 
     def commits(self, first: int, count: int) -> Iterator[HistoryCommit]:
         for begin in range(first, first + count, COMMIT_EVENTS):
@@ -66,7 +66,3 @@ class Workload(msgspec.Struct, frozen=True):
             quantity=str(source.randrange(1, 1_000)),
             data='{"region":"eu"}',
         )
-
-
-def _no_corrections(correction: Correction, original: Original | None) -> Draft | Rejection:
-    raise NotImplementedError("this workload has no corrections")

@@ -13,10 +13,10 @@ import sys
 
 import msgspec
 
-from tests.contract.events import draft, no_corrections, request
+from tests.contract.events import draft, request
 from tests.contract.stores import LedgerHome
 from tidemark.errors import TidemarkError
-from tidemark.ingress.drafts import Outcome
+from tidemark.ingress.drafts import Outcome, no_corrections
 from tidemark.ledger.group_commit import GroupCommitter
 
 SENDERS = 3

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from tidemark.ingress.drafts import (
-    Correction,
     Draft,
     Entry,
-    Original,
     Outcome,
     Rejection,
     Submission,
@@ -71,11 +69,6 @@ def request(*entries: Entry, request_id: str = "request") -> Submission:
 
 def rejection(code: str = "future_timestamp", **fields: Any) -> Rejection:
     return Rejection(code, fields.pop("message", "why"), fields.pop("hint", "do this"), **fields)
-
-
-def no_corrections(correction: Correction, original: Original | None) -> Draft | Rejection:
-    """For groups in which there is nothing to resolve."""
-    raise AssertionError(f"{correction} was resolved")
 
 
 def statuses(outcomes: Sequence[Outcome]) -> list[str]:

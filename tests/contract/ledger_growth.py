@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from tests.contract.events import ManualClock, draft, no_corrections
+from tests.contract.events import ManualClock, draft
 from tests.contract.stores import Ledger
 from tests.reference.history import Commit, Event
-from tidemark.ingress.drafts import Draft, Submission
+from tidemark.ingress.drafts import Draft, Submission, no_corrections
 
 # Everything that a store or a format on the way could trip over.
 ODD_TEXTS = ("", '"', "a,b", "two\nlines", "\r\n", "\\N", "\\.", "NULL", "größer ✓ 🌊", "'; --")

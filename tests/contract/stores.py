@@ -11,9 +11,9 @@ from typing import Any, Final, TypeAlias
 
 import asyncpg
 
-from tests.contract.events import HOUR, no_corrections
+from tests.contract.events import HOUR
 from tidemark.clock import Clock, SystemClock
-from tidemark.ingress.drafts import Entry, Outcome, Submission
+from tidemark.ingress.drafts import Entry, Outcome, Submission, no_corrections
 from tidemark.ledger import postgres_migrate, sqlite_migrate
 from tidemark.ledger.global_sequence import GlobalNumbers
 from tidemark.ledger.migrations import Migration

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, closing
 import asyncpg
 import pytest
 
-from tests.contract.events import draft, drafts, no_corrections, rejection, request, statuses
+from tests.contract.events import draft, drafts, rejection, request, statuses
 from tests.contract.stores import (
     Ledger,
     LedgerHome,
@@ -29,6 +29,7 @@ from tidemark.ingress.drafts import (
     Outcome,
     Rejection,
     Submission,
+    no_corrections,
 )
 from tidemark.ledger import postgres, sqlite_connection
 from tidemark.ledger.group_commit import GroupCommitter

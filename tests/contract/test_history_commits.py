@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.events import START, draft, no_corrections, rejection, sequences, statuses
+from tests.contract.events import START, draft, rejection, sequences, statuses
 from tests.contract.stores import (
     SQLITE_SCHEME,
     Ledger,
@@ -20,7 +20,14 @@ from tests.contract.stores import (
     append_history,
 )
 from tidemark.errors import ImportRefused, LedgerUnavailable, StorageRefused
-from tidemark.ingress.drafts import Correction, Draft, Original, Rejection, Submission
+from tidemark.ingress.drafts import (
+    Correction,
+    Draft,
+    Original,
+    Rejection,
+    Submission,
+    no_corrections,
+)
 from tidemark.ledger import postgres as postgres_store
 from tidemark.ledger.port import HistoryCommit, RejectFilter
 from tidemark.ledger.sequencer import GENESIS_CHAIN, extend_chain

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tests.contract.events import START, ManualClock, draft, no_corrections, request
+from tests.contract.events import START, ManualClock, draft, request
 from tests.contract.ledger_growth import append_commits, append_ticks
 from tests.contract.source_records import (
     Record,
@@ -33,6 +33,7 @@ from tests.generated.ledgers import CUSTOMERS, METRICS, TENANTS, Shape, random_l
 from tests.services.spark import shared_session
 from tidemark.config import Config
 from tidemark.errors import ConfigError, LedgerUnavailable
+from tidemark.ingress.drafts import no_corrections
 from tidemark.ledger.port import HistoryCommit
 from tidemark.pipeline.output.errors import LedgerRewound
 from tidemark.pipeline.source import (

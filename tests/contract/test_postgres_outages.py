@@ -11,7 +11,7 @@ from typing import TypeVar
 import pytest
 
 from tests.contract.appender import Unobserved
-from tests.contract.events import draft, drafts, no_corrections, request, statuses
+from tests.contract.events import draft, drafts, request, statuses
 from tests.contract.frozen import frozen
 from tests.contract.stores import (
     EVERYTHING,
@@ -24,6 +24,7 @@ from tests.contract.stores import (
 )
 from tests.services.postgres import PostgresServer
 from tidemark.errors import LedgerUnavailable
+from tidemark.ingress.drafts import no_corrections
 from tidemark.ledger import postgres as postgres_store
 from tidemark.ledger.group_commit import GroupCommitter
 from tidemark.ledger.port import EventFilter, RejectFilter

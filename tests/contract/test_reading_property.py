@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.contract.events import SECOND, START, ManualClock, draft, no_corrections, request
+from tests.contract.events import SECOND, START, ManualClock, draft, request
 from tests.contract.stores import Ledger, LedgerHome, all_events
 from tests.unit.planted import assert_catches
+from tidemark.ingress.drafts import no_corrections
 from tidemark.ledger import reading
 from tidemark.ledger.port import EventFilter, EventPage, EventRow
 

@@ -7,18 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.events import (
-    SECOND,
-    START,
-    ManualClock,
-    draft,
-    no_corrections,
-    rejection,
-    request,
-)
+from tests.contract.events import SECOND, START, ManualClock, draft, rejection, request
 from tests.contract.stores import EVERYTHING, Ledger, LedgerHome, all_events, append, append_all
 from tidemark.config import load_config, sample_text
 from tidemark.ingress.decoder import Decoder
+from tidemark.ingress.drafts import no_corrections
 from tidemark.ingress.rejections import MAX_BODY_CHARACTERS
 from tidemark.ledger.port import RejectFilter, RejectRow
 

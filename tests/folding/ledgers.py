@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from tests.contract.events import ManualClock, no_corrections
+from tests.contract.events import ManualClock
 from tests.contract.stores import Ledger
 from tests.reference.history import Commit, Event
 from tidemark.canonical import canonical_json
-from tidemark.ingress.drafts import Draft, Submission
+from tidemark.ingress.drafts import Draft, Submission, no_corrections
 from tidemark.timestamps import format_timestamp
 
 

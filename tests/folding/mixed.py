@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from tests.contract.events import ManualClock, no_corrections
+from tests.contract.events import ManualClock
 from tests.contract.stores import Ledger
 from tests.folding.ledgers import as_draft
 from tests.folding.streams import stream_draft, stream_settings, view_settings
@@ -22,7 +22,7 @@ from tests.reference.definitions import Meter
 from tests.reference.history import Commit, Event
 from tests.reference.tables import EventTime, StreamCommit, StreamEvent, Table
 from tidemark.config import Config
-from tidemark.ingress.drafts import Draft, Submission
+from tidemark.ingress.drafts import Draft, Submission, no_corrections
 
 DraftCommit = tuple[int, list[Draft]]
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.contract.events import ManualClock, no_corrections
+from tests.contract.events import ManualClock
 from tests.contract.stores import Ledger
 from tests.reference.tables import StreamCommit, StreamEvent, Table
 from tidemark.config import Config, load_config
-from tidemark.ingress.drafts import Draft, Submission
+from tidemark.ingress.drafts import Draft, Submission, no_corrections
 from tidemark.pipeline.source.schema import COMMIT, EVENT, SPARK_SCHEMA
 from tidemark.timestamps import format_timestamp
 

@@ -210,7 +210,9 @@ async def test_a_part_that_dies_is_begun_anew_and_health_says_so_meanwhile(
     monkeypatch.setattr(part, "run", dies_twice)
     async with WebhookReceiver() as receiver, running(config(tmp_path)) as world:
         await until(lambda: world.health[0] == "degraded")
-        assert world.health[1].startswith(f"{name} ended by an unexpected error")
+        assert world.health[1].startswith(
+            f"{name} ended by an unexpected error (ZeroDivisionError)"
+        )
         await until(lambda: world.health[0] == "ready")
         await world.create(receiver.url)
         await world.match("X")

@@ -11,10 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.contract.events import draft, no_corrections
+from tests.contract.events import draft
 from tests.unit.planted import assert_catches
 from tidemark.errors import LedgerUnavailable, QueueFull, StorageRefused, TidemarkError
-from tidemark.ingress.drafts import CorrectionResolver, Draft, Outcome, Rejection, Submission
+from tidemark.ingress.drafts import (
+    CorrectionResolver,
+    Draft,
+    Outcome,
+    Rejection,
+    Submission,
+    no_corrections,
+)
 from tidemark.ledger.group_commit import GroupCommitter, Waiting
 
 Check = Callable[[], None]

@@ -18,7 +18,7 @@ from tidemark.app.pipeline import run_pipeline
 from tidemark.clock import SystemClock
 from tidemark.config import Config
 from tidemark.errors import TidemarkError
-from tidemark.ingress.drafts import Correction, Draft, Original, Rejection, Submission
+from tidemark.ingress.drafts import Draft, Submission, no_corrections
 from tidemark.ledger.opening import open_ledger
 from tidemark.pipeline.class_archive import archive_path, archiving
 from tidemark.pipeline.java import find_java
@@ -93,13 +93,9 @@ async def _write_event(config: Config) -> None:
             occurred_at=None,
             data='{"amount":"1","id":"n"}',
         )
-        await ledger.append_group([Submission("classes", [usage, note])], _no_corrections)
+        await ledger.append_group([Submission("classes", [usage, note])], no_corrections)
     finally:
         await ledger.close()
-
-
-def _no_corrections(correction: Correction, original: Original | None) -> Draft | Rejection:
-    raise NotImplementedError("there are none")
 
 
 def main() -> int:

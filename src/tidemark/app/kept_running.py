@@ -33,9 +33,12 @@ class KeptRunning:
             try:
                 await self._part()
             except Exception as error:
-                log.exception("%s ended and begin again in %g s", self._name, RESTART_AFTER_S)
+                cause = _first_cause(error)
+                log.exception(
+                    "%s ended by %r and begin again in %g s", self._name, cause, RESTART_AFTER_S
+                )
                 self.trouble = TidemarkError(
-                    f"{self._name} ended by an unexpected error ({type(error).__name__}) and begin"
+                    f"{self._name} ended by an unexpected error ({type(cause).__name__}) and begin"
                     " again",
                     hint="The server's log has the details.",
                 )
@@ -45,3 +48,10 @@ class KeptRunning:
 
     def _is_well(self) -> None:
         self.trouble = None
+
+
+def _first_cause(error: Exception) -> Exception:
+    """What is in the group that a task group makes of the errors of its tasks."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error

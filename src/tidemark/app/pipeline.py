@@ -248,7 +248,7 @@ async def _try_to_prune(config: Config, views: ViewsStore) -> None:
     try:
         await _prune(config, views)
     except TidemarkError as error:
-        log.warning("old changes are kept for now: %s", error.message)
+        log.warning("old changes are kept until the next try: %s", error.message)
 
 
 async def _prune(config: Config, views: ViewsStore) -> None:

@@ -111,3 +111,8 @@ class EventSink(Protocol):
         """Raise `QueueFull` if nothing more can be taken now."""
 
     async def append(self, submission: Submission) -> list[Outcome]: ...
+
+
+def no_corrections(correction: Correction, original: Original | None) -> Draft | Rejection:
+    """For groups in which there is nothing to resolve."""
+    raise AssertionError(f"{correction} was resolved")
