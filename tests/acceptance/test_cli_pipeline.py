@@ -92,7 +92,7 @@ def test_a_store_of_triggers_that_is_away_is_told_when_the_work_is_done(home: Pa
     ran = tidemark("pipeline", "--until-caught-up", "--json", cwd=home, env=env)
     assert ran.code == 0, ran.err
     assert ran.json["caughtUp"] is True
-    assert "old changes are kept for now" in ran.err
+    assert "old changes are kept until the next try" in ran.err
 
 
 def test_it_follows_the_ledger_survives_its_java_and_stops_in_order(home: Path) -> None:

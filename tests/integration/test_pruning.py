@@ -72,6 +72,6 @@ async def test_a_store_of_triggers_that_is_away_ends_nothing_and_keeps_all(
     views = await filled(settings)
     with caplog.at_level(logging.WARNING):
         await _try_to_prune(settings, views)
-    assert "old changes are kept for now" in caplog.text
+    assert "old changes are kept until the next try" in caplog.text
     assert await is_kept(views)
     await views.close()
