@@ -1,4 +1,4 @@
-"""`/v1/usage`, `/v1/adjustments` and `/admin/pipeline-errors`: what was made of the events.
+"""`/v1/usage`: what was made of the events.
 
 The views are filled through the port that the pipeline writes to, on both stores.
 """
@@ -9,75 +9,41 @@ import base64
 import csv
 import hashlib
 import io
-import itertools
 import json
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any, Final
 
 import pytest
 
 from tests.integration.filled_views import FilledViews, MeterRow, counters
 from tests.integration.http_client import Api, assert_refused, usage
+from tests.integration.metered_server import (
+    ADJUSTMENTS,
+    CONFIG,
+    ERRORS,
+    FEBRUARY,
+    JANUARY,
+    USAGE,
+    commit,
+    entries,
+    metered_server,
+    row,
+)
 from tests.services.http_calls import Answer
-from tests.services.postgres import PostgresServer
 from tests.services.tidemark_server import TidemarkServer
 from tidemark.timestamps import parse_timestamp
-
-USAGE, ADJUSTMENTS, ERRORS = "/v1/usage", "/v1/adjustments", "/admin/pipeline-errors"
-
-CONFIG: Final = """
-streams:
-  usage:
-    kind: usage
-    fields:
-      region: {type: string, required: false}
-meters:
-  bytes_day: {metric: bytes, period: day, timezone: America/New_York, closeAfter: 1d}
-  bytes_month: {metric: bytes}
-  seats: {aggregate: max, group_by: [region]}
-"""
-JANUARY, FEBRUARY = "2025-01-01T00:00:00Z", "2025-02-01T00:00:00Z"
-
-_customers = itertools.count(1)
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
 def server(request: pytest.FixtureRequest) -> Iterator[TidemarkServer]:
-    """With meters, on each store."""
-    ledger_url = None
-    if request.param == "postgres":
-        postgres: PostgresServer = request.getfixturevalue("postgres")
-        postgres.start()
-        ledger_url = postgres.create_database()
-    with TidemarkServer(CONFIG, ledger_url=ledger_url) as running:
+    with metered_server(request) as running:
         yield running
-        assert "Traceback" not in running.log_text(), running.log_text()
 
 
 @pytest.fixture
 def views(server: TidemarkServer) -> FilledViews:
     return FilledViews(server.config_path, server.env)
-
-
-def commit(api: Api, views: FilledViews, *rows: MeterRow, **more: Any) -> int:
-    """Take the views to an event that is sent for it."""
-    api.accept(usage(api.tenant, customerRef=f"filler-{next(_customers)}"))
-    return views.commit(*rows, **more)
-
-
-def row(
-    api: Api, meter: str, customer: str, start: str, amount: str = "1", **more: Any
-) -> MeterRow:
-    groups = more.pop("groups", ())
-    return MeterRow(meter, api.tenant, customer, start, counters(amount, **more), groups)
-
-
-def entries(answer: Answer, name: str = "usage") -> list[dict[str, Any]]:
-    assert answer.status == 200, answer
-    found: list[dict[str, Any]] = answer.json[name]
-    return found
 
 
 def places(answer: Answer) -> list[tuple[str, str, str]]:
@@ -403,296 +369,3 @@ def test_a_server_that_stops_lets_nobody_wait() -> None:
         assert time.monotonic() - began < 8
         assert_refused(answers[0], 504, "not_yet_folded", "minSequence")
         assert "Traceback" not in server.log_text()
-
-
-# Adjustments and errors.
-
-
-def late(api: Api, sequence: int, **fields: Any) -> dict[str, Any]:
-    return {
-        "ingress_sequence": sequence,
-        "view": "bytes_month",
-        "tenant_id": api.tenant,
-        "metric": "bytes",
-        "customer_ref": "x",
-        "period_start": JANUARY,
-        "amount": "1.50",
-        "idempotency_key": f"key-{sequence}",
-        **fields,
-    }
-
-
-@pytest.fixture
-def adjusted(api: Api, views: FilledViews) -> dict[str, int]:
-    """A late event, a late amend in two parts, and one of another meter; by name."""
-    base = commit(api, views) * 100
-    sequences = {"late": base + 1, "amend": base + 2, "day": base + 3}
-    amend = {"original_key": "old", "original_sequence": base, "reason": "amend"}
-    commit(
-        api,
-        views,
-        adjustments=[
-            late(api, base + 1),
-            late(api, base + 2, part=0, amount="-1", **amend),
-            late(api, base + 2, part=1, amount="3", **amend),
-            late(
-                api,
-                base + 3,
-                view="bytes_day",
-                customer_ref="y",
-                period_start="2025-01-31T05:00:00Z",
-                group_values='{"region":"eu"}',
-            ),
-        ],
-    )
-    return sequences
-
-
-def test_an_adjustment_names_its_event(api: Api, adjusted: dict[str, int]) -> None:
-    answer = api.get(ADJUSTMENTS, tenantId=api.tenant)
-    first, minus, plus, day = entries(answer, "adjustments")
-    assert set(answer.json) == {"adjustments", "frontier", "nextCursor"}
-    assert first == {
-        "meter": "bytes_month",
-        "tenantId": api.tenant,
-        "metric": "bytes",
-        "customerRef": "x",
-        "periodStart": "2025-01-01T00:00:00.000000Z",
-        "periodEnd": "2025-02-01T00:00:00.000000Z",
-        "quantity": "1.5",
-        "reason": "late",
-        "idempotencyKey": f"key-{adjusted['late']}",
-        "ingressSequence": str(adjusted["late"]),
-        "part": 0,
-        "sourceTimestamp": api.events()[-1]["receivedAt"],
-    }
-    assert [(it["part"], it["quantity"], it["originalKey"]) for it in (minus, plus)] == [
-        (0, "-1", "old"),
-        (1, "3", "old"),
-    ]
-    assert day["groups"] == {"region": "eu"}
-    assert day["periodEnd"] == "2025-02-01T05:00:00.000000Z"
-
-
-def test_every_filter_finds_exactly_its_adjustments(api: Api, adjusted: dict[str, int]) -> None:
-    late, amend, day = (str(adjusted[name]) for name in ("late", "amend", "day"))
-    original = str(adjusted["late"] - 1)
-    for query, expected in (
-        ({}, [late, amend, amend, day]),
-        ({"metric": "bytes", "customerRef": "x"}, [late, amend, amend]),
-        ({"meter": "bytes_day"}, [day]),
-        ({"ingressSequence": amend}, [amend, amend]),
-        ({"originalSequence": original}, [amend, amend]),
-        ({"originalSequence": "0"}, []),
-        # As with usage, periods that overlap.
-        ({"from": FEBRUARY}, [day]),
-        ({"from": "2025-01-31T23:59:59Z"}, [late, amend, amend, day]),
-        ({"from": "2025-02-01T05:00:00Z"}, []),
-        ({"to": "2025-01-31T05:00:00Z"}, [late, amend, amend]),
-        ({"from": "2300-01-01T00:00:00Z"}, []),
-    ):
-        answer = api.get(ADJUSTMENTS, tenantId=api.tenant, **query)
-        found = [entry["ingressSequence"] for entry in entries(answer, "adjustments")]
-        assert found == expected, query
-
-
-def test_adjustments_and_errors_come_in_pages_and_as_csv(
-    api: Api, views: FilledViews, adjusted: dict[str, int]
-) -> None:
-    first = adjusted["late"]
-    commit(
-        api,
-        views,
-        errors=[
-            {
-                "ingress_sequence": first + number,
-                "code": "overflow",
-                "message": 'too, "large"',
-                "tenant_id": api.tenant,
-                "stream": "usage",
-                "idempotency_key": f"bad-{number}",
-            }
-            for number in range(3)
-        ],
-    )
-    for path, name in ((ADJUSTMENTS, "adjustments"), (ERRORS, "errors")):
-        whole = entries(api.get(path, tenantId=api.tenant), name)
-        query = {"tenantId": api.tenant, "limit": "1"}
-        paged: list[dict[str, Any]] = []
-        while True:
-            answer = api.get(path, **query)
-            paged += entries(answer, name)
-            if answer.json["nextCursor"] is None:
-                break
-            query["cursor"] = answer.json["nextCursor"]
-        assert paged == whole
-        text = api.get(path, tenantId=api.tenant, format="csv").body.decode()
-        rows = list(csv.DictReader(io.StringIO(text, newline="")))
-        assert [row["ingressSequence"] for row in rows] == [it["ingressSequence"] for it in whole]
-        if path == ERRORS:
-            assert rows == [dict(it) for it in whole]
-            assert (whole[0]["stage"], whole[0]["message"]) == ("decode", 'too, "large"')
-    for query, count in (
-        ({"code": "overflow"}, 3),
-        ({"code": "other"}, 0),
-        ({"stream": "usage"}, 3),
-        ({"stream": "trades"}, 0),
-        ({"ingressSequence": str(first + 2)}, 1),
-    ):
-        assert len(entries(api.get(ERRORS, tenantId=api.tenant, **query), "errors")) == count, query
-
-
-# Who sees what.
-
-
-def test_a_key_for_some_tenants_sees_only_theirs() -> None:
-    keys = {"all": '["*"]', "one": "[acme]", "two": "[acme, globex]", "none": "[initech]"}
-    lines = [
-        f"    - {{name: {name}, sha256: '{hashlib.sha256(name.encode()).hexdigest()}', "
-        f"scopes: [{'ingest, read' if name != 'none' else 'ingest'}], tenants: {tenants}}}"
-        for name, tenants in keys.items()
-    ]
-    config = CONFIG + "auth:\n  keys:\n" + "\n".join(lines)
-    with TidemarkServer(config) as server:
-        apis = {name: Api(server.base_url, "acme", name) for name in keys}
-        apis["all"].accept(usage("acme"))
-        tenants = ("acme", "globex", "umbrella")
-        FilledViews(server.config_path, server.env).commit(
-            *(MeterRow("bytes_month", tenant, "c", JANUARY, counters("1")) for tenant in tenants),
-            adjustments=[
-                {**late(apis["all"], number), "tenant_id": tenant}
-                for number, tenant in enumerate(tenants)
-            ],
-            errors=[
-                {
-                    "ingress_sequence": number,
-                    "code": "c",
-                    "message": "m",
-                    "tenant_id": tenant,
-                    "stream": "usage",
-                    "idempotency_key": "k",
-                }
-                for number, tenant in enumerate(tenants)
-            ],
-        )
-        for path, name in ((USAGE, "usage"), (ADJUSTMENTS, "adjustments"), (ERRORS, "errors")):
-            for key, seen in (("all", tenants), ("one", tenants[:1]), ("two", tenants[:2])):
-                found = entries(apis[key].get(path), name)
-                assert tuple(entry["tenantId"] for entry in found) == seen
-            assert_refused(apis["one"].get(path, tenantId="globex"), 403, "forbidden")
-            assert_refused(apis["none"].get(path), 403, "forbidden")
-            assert_refused(
-                Api(server.base_url, "acme").get(path), 401, "unauthorized", "Authorization"
-            )
-
-
-# Before there is anything, and when the store is away.
-
-
-@pytest.mark.parametrize("config", ["streams: {usage: {kind: usage}}\n", CONFIG])
-def test_before_the_pipeline_ever_ran_there_is_nothing(config: str) -> None:
-    with TidemarkServer(config) as server:
-        api = Api(server.base_url, "acme")
-        api.accept(usage("acme"))
-        for path, name in ((USAGE, "usage"), (ADJUSTMENTS, "adjustments"), (ERRORS, "errors")):
-            assert api.get(path).json == {name: [], "frontier": "0", "nextCursor": None}
-            lines = api.get(path, format="csv").body.decode().split("\r\n")
-            assert (len(lines), lines[1]) == (2, "")
-        has_views = (server.directory / "tidemark-state" / "views.db").exists()
-        assert has_views == ("meters" in config)
-        part = api.get("/readyz").json["parts"]["pipeline"]
-        if has_views:
-            assert part["state"] == "ready"
-            assert (part["lastSequence"], part["lagEvents"]) == ("0", "1")
-        else:
-            assert part["state"] == "disabled"
-
-
-def test_views_that_are_away_do_not_stop_ingest_and_are_found_again(
-    second_postgres: PostgresServer,
-) -> None:
-    url = second_postgres.create_database()
-    second_postgres.stop("immediate")
-    with TidemarkServer(CONFIG, {"TIDEMARK_VIEW_STORE__URL": url}) as server:
-        api = Api(server.base_url, "acme")
-        api.accept(usage("acme"))
-        ready = api.get("/readyz")
-        assert (ready.status, ready.json["status"]) == (200, "degraded")
-        assert ready.json["parts"]["pipeline"]["reason"]
-        for path in (USAGE, ADJUSTMENTS, ERRORS):
-            answer = api.get(path)
-            assert_refused(answer, 503, "views_unavailable")
-            assert int(answer.headers["retry-after"]) >= 1
-        assert_refused(api.get(USAGE, minSequence="1"), 503, "views_unavailable")
-        second_postgres.start()
-        assert api.get(USAGE).json["frontier"] == "0"
-        FilledViews(server.config_path, server.env).commit(
-            MeterRow("bytes_month", "acme", "c", JANUARY, counters("1"))
-        )
-        assert len(entries(api.get(USAGE, minSequence="1"))) == 1
-        second_postgres.stop("immediate")
-        assert_refused(api.get(USAGE), 503, "views_unavailable")
-        second_postgres.start()
-        assert len(entries(api.get(USAGE))) == 1
-        assert "Traceback" not in server.log_text(), server.log_text()
-
-
-def test_a_meter_that_was_counted_otherwise_is_not_shown_as_if_it_were_not() -> None:
-    with TidemarkServer(CONFIG) as server:
-        api = Api(server.base_url, "acme")
-        api.accept(usage("acme"))
-        FilledViews(server.config_path, server.env).commit(
-            MeterRow("bytes_month", "acme", "c", JANUARY, counters("1")),
-            adjustments=[late(api, 1)],
-            changed={"timezone": "Europe/Berlin"},
-        )
-        assert_refused(api.get(USAGE), 503, "definition_changed", "meter")
-        # What was adjusted is shown, without an end that nobody knows.
-        [adjustment] = entries(api.get(ADJUSTMENTS), "adjustments")
-        assert "periodEnd" not in adjustment
-
-
-def test_views_of_another_ledger_are_noticed() -> None:
-    with TidemarkServer(CONFIG) as other, TidemarkServer(CONFIG) as server:
-        Api(other.base_url, "acme").accept(usage("acme"))
-        place = server.directory / "tidemark-state" / "views.db"
-        env = {"TIDEMARK_VIEW_STORE__URL": f"sqlite:///{place}"}
-        FilledViews(other.config_path, env).commit()
-        answer = Api(server.base_url, "acme").get("/readyz")
-        assert (answer.status, answer.json["status"]) == (200, "degraded")
-        assert "another ledger" in answer.json["parts"]["pipeline"]["reason"]
-
-
-def test_health_and_metrics_tell_how_far_the_pipeline_is_behind(
-    api: Api, views: FilledViews
-) -> None:
-    sequence = commit(api, views)
-    part = api.get("/readyz").json["parts"]["pipeline"]
-    assert part == {
-        "state": "ready",
-        "lastSequence": str(sequence),
-        "receivedAt": api.events()[-1]["receivedAt"],
-        "lagEvents": "0",
-        "lagSeconds": 0.0,
-    }
-    for number in range(3):
-        api.accept(usage(api.tenant, customerRef=f"behind-{number}"))
-    part = api.get("/readyz").json["parts"]["pipeline"]
-    assert (part["lastSequence"], part["lagEvents"]) == (str(sequence), "3")
-    assert part["lagSeconds"] > 0
-    deadline = time.monotonic() + 20
-    while metrics(api) != (sequence, 3):
-        assert time.monotonic() < deadline, metrics(api)
-        time.sleep(0.05)
-    assert sample(api, "lag_seconds") > 0
-
-
-def metrics(api: Api) -> tuple[float, float]:
-    return sample(api, "frontier_sequence"), sample(api, "lag_events")
-
-
-def sample(api: Api, name: str) -> float:
-    for line in api.get("/metrics").body.decode().splitlines():
-        if line.startswith(f"tidemark_pipeline_{name} "):
-            return float(line.rpartition(" ")[2])
-    raise AssertionError(name)
