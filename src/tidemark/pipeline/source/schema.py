@@ -73,10 +73,7 @@ _ARROW_TYPES: Final[dict[type[DataType], pa.DataType]] = {
 ARROW_SCHEMA: Final = pa.schema([(n, _ARROW_TYPES[type(kind)]) for n, kind in _COLUMNS.items()])
 
 # What is left of a negative number when each of its digits is taken from nine.
-_COMPLEMENT: Final = pa.scalar(
-    Decimal("9" * (QUANTITY_DIGITS - QUANTITY_SCALE) + "." + "9" * QUANTITY_SCALE),
-    _ARROW_TYPES[DecimalType],
-)
+_COMPLEMENT: Final = Decimal("9" * (QUANTITY_DIGITS - QUANTITY_SCALE) + "." + "9" * QUANTITY_SCALE)
 
 Columns: TypeAlias = dict[str, pa.Array]
 CommitRow: TypeAlias = tuple[int, int, int, bytes]
@@ -107,7 +104,10 @@ def sortable_to_decimal(text: pa.Array) -> pa.Array:
     negative = pc.starts_with(text, "n")
     if not pc.any(negative).as_py():
         return digits
-    below_zero = pc.subtract(digits, _COMPLEMENT).cast(arrow_type("quantity"))
+    # Not made once: the first value that Arrow makes has it look for pandas, and the processes that
+    # only plan what is read would load that for nothing.
+    complement = pa.scalar(_COMPLEMENT, _ARROW_TYPES[DecimalType])
+    below_zero = pc.subtract(digits, complement).cast(arrow_type("quantity"))
     return pc.if_else(negative, below_zero, digits)
 
 
