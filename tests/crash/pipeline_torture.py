@@ -36,6 +36,7 @@ from tests.folding.mixed import (
     mixed_ledger,
     settings_of,
 )
+from tests.generated.windows import AT, windows_of
 from tests.services.postgres import PostgresServer
 
 KILLS_A_ROUND: Final = (2, 5)
@@ -75,6 +76,7 @@ async def round_of(
     settings = settings_of(
         choose.sample(METERS, choose.randint(1, 3)),
         choose.choice([[], [BY_ALL], [BY_PLACE], [DELETING]]),
+        choose.sample(windows_of(AT), choose.randint(0, 2)),
     )
     tormented = job(settings, directory / "state", ledger_url, views_url)
     following = {**tormented, "follow": True, "max_rows": choose.choice([1, 30, 10_000])}

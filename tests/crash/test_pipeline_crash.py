@@ -14,20 +14,20 @@ from tests.contract.events import ManualClock
 from tests.contract.stores import LedgerHome
 from tests.crash.pipelines import PipelineProcess, job
 from tests.folding.mixed import METERS, fill, mixed_ledger, settings_of
+from tests.generated.windows import AT, windows_of
 
-# In the order of a batch.
-PIPELINE_POINTS: Final = (
-    "pipeline.batch_begun",
-    "pipeline.ordered_written",
-    "pipeline.batch_folded",
-    "views.before_commit",
-    "views.after_commit",
-    "pipeline.batch_committed",
-)
-AROUND_THE_COMMIT: Final = ("views.before_commit", "pipeline.batch_committed")
+# All there are, each on one of the stores, and the commit of the views on both sides of its end.
+ON_SQLITE: Final = ("pipeline.batch_begun", "pipeline.ordered_written", "views.before_commit")
+ON_POSTGRES: Final = ("pipeline.batch_folded", "views.after_commit", "pipeline.batch_committed")
+PIPELINE_POINTS: Final = (*ON_SQLITE, *ON_POSTGRES)
 LEDGER: Final = mixed_ledger(2, commits=26, entries=3)
-# A meter that keeps more than its rows, and the stream in order.
-SETTINGS: Final = settings_of([meter for meter in METERS if meter.aggregate == "unique"], [])
+# What keeps more than its rows: a meter and a window of different values, a window that refires,
+# and the stream in order.
+SETTINGS: Final = settings_of(
+    [meter for meter in METERS if meter.aggregate == "unique"],
+    [],
+    [window for window in windows_of(AT) if window.name in ("kinds", "again")],
+)
 # The most rows of a batch, by turns, so that what was given up is not cut the same way again. There
 # are more batches than all deaths together need.
 MAX_ROWS: Final = (14, 6, 11, 3, 9, 5)
@@ -63,13 +63,13 @@ async def test_a_pipeline_killed_at_every_point_of_a_batch_ends_as_if_nothing_ha
     )
     on_postgres = job(SETTINGS, tmp_path / "postgres", postgres_url, postgres_url)
     await asyncio.gather(
-        asyncio.to_thread(die_at_each, PIPELINE_POINTS, on_sqlite),
-        asyncio.to_thread(die_at_each, AROUND_THE_COMMIT, on_postgres),
+        asyncio.to_thread(die_at_each, ON_SQLITE, on_sqlite),
+        asyncio.to_thread(die_at_each, ON_POSTGRES, on_postgres),
     )
     with PipelineProcess([on_sqlite, on_postgres, calm]) as process:
         process.started()
         *ended, expected = await asyncio.to_thread(process.outcomes, 3)
     assert ended == [expected, expected]
-    for name, deaths in (("disturbed", PIPELINE_POINTS), ("postgres", AROUND_THE_COMMIT)):
+    for name, deaths in (("disturbed", ON_SQLITE), ("postgres", ON_POSTGRES)):
         segments = list((tmp_path / name / "ordered").rglob("*.jsonl"))
         assert len(segments) > len(deaths), "there was nothing to disturb"

@@ -18,9 +18,11 @@ from tests.folding.streams import stream_draft, stream_settings, view_settings
 from tests.generated.ledgers import DAY, HOUR, Shape, random_ledger
 from tests.generated.meters import AT_LEAST_ONE, NEGATED, OF_R1
 from tests.generated.streams import STREAM, TABLES, StreamShape, random_stream
+from tests.reference import eventtime
 from tests.reference.definitions import Meter
 from tests.reference.history import Commit, Event
 from tests.reference.tables import EventTime, StreamCommit, StreamEvent, Table
+from tests.reference.window_definitions import Window
 from tidemark.config import Config
 from tidemark.ingress.drafts import Draft, Submission, no_corrections
 
@@ -37,6 +39,8 @@ METERS: Final = (
     Meter("m_unique", "api_calls", "unique", "month", lateness_us=HOUR, close_after_us=HOUR),
 )
 _BY_NAME: Final = {table.name: table for table in TABLES}
+# How the time of the stream is kept in `settings_of`.
+TIME: Final = eventtime.EventTime(late_tolerance=HOUR, future_bound=HOUR, idle_after=DAY)
 TIMED: Final = EventTime("at", "iso8601", lambda value: value)
 DELETING, BY_ALL, BY_PLACE = (
     replace(_BY_NAME[name], time=TIMED) for name in ("deleting", "by_all", "by_place")
@@ -106,21 +110,43 @@ async def fill(ledger: Ledger, clock: ManualClock, commits: Sequence[DraftCommit
             assert await ledger.tick(0) is not None
 
 
-def settings_of(meters: Sequence[Meter], tables: Sequence[Table]) -> dict[str, Any]:
+def settings_of(
+    meters: Sequence[Meter], tables: Sequence[Table], windows: Sequence[Window] = ()
+) -> dict[str, Any]:
     """A configuration without its places. The stream is also written in the order of its time."""
     stream = {
         **stream_settings(TABLES[0]),
         "eventtime": {"column": TIMED.column, "type": TIMED.type},
-        "idleAfter": DAY,
+        "idleAfter": TIME.idle_after,
     }
     return {
         "streams": {"usage": {"kind": "usage"}, STREAM: stream},
         "meters": {meter.name: meter_settings(meter) for meter in meters},
         "views": {table.name: view_settings(table) for table in tables},
+        "windows": {window.name: window_settings(window) for window in windows},
         "pipeline": {
-            "eventtime": {"enabled": True, "lateTolerance": HOUR, "futureBound": HOUR},
+            "eventtime": {
+                "enabled": True,
+                "lateTolerance": TIME.late_tolerance,
+                "futureBound": TIME.future_bound,
+            },
             "ordered": {STREAM: {}},
         },
+    }
+
+
+def window_settings(window: Window) -> dict[str, Any]:
+    return {
+        "stream": window.stream,
+        "size": window.size_us,
+        "every": window.every_us,
+        "group_by": list(window.group_by),
+        "aggregate": window.aggregate,
+        "value": window.value.text,
+        "where": None if window.where is None else window.where.text,
+        "emit": window.emit,
+        "late": window.late,
+        "refireFor": window.refire_for_us,
     }
 
 

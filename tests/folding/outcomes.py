@@ -10,10 +10,15 @@ from typing import NamedTuple
 from tests.folding.runs import EVERYTHING, meter_results
 from tests.folding.tables import result_of
 from tests.reference.definitions import Meter
+from tests.reference.eventtime import EventTime
 from tests.reference.fingerprint import fingerprint_lines
 from tests.reference.history import Commit
 from tests.reference.meters import fold_meters
-from tests.reference.tables import StreamCommit, Table, fold_table
+from tests.reference.tables import StreamCommit, Table, TableChange, fold_table
+from tests.reference.window_definitions import Window
+from tests.reference.window_rows import ViewResult
+from tests.reference.windows import fold_windows
+from tidemark.pipeline.output.encoding import encode_row
 from tidemark.pipeline.output.port import ViewRow
 from tidemark.views.port import ErrorFilter, RowFilter, ViewsStore
 
@@ -85,6 +90,49 @@ async def assert_as_the_table_reference(
             assert found.tombstones == expected.tombstones
         assert found.errors == expected.errors
         assert found.changes == [change._replace(changed=None) for change in expected.changes]
+
+
+async def assert_as_the_window_reference(
+    views: ViewsStore,
+    commits: Sequence[StreamCommit],
+    windows: Sequence[Window],
+    time: EventTime,
+) -> None:
+    errors = (await views.read_errors(ErrorFilter(), limit=EVERYTHING)).errors
+    for window in windows:
+        expected = fold_windows(commits, window, time)
+        await _assert_view(views, window.name, expected)
+        if window.late == "side_output":
+            await _assert_view(views, f"{window.name}_late", expected.late)
+        found = [(e.ingress_sequence, e.code) for e in errors if e.stage == f"window {window.name}"]
+        assert sorted(found) == sorted(expected.errors)
+
+
+async def _assert_view(views: ViewsStore, name: str, expected: ViewResult) -> None:
+    [schema] = [schema for schema in await views.declared() if schema.name == name]
+    names = [column.name for column in schema.columns]
+    rows = {
+        row.row_key: (
+            encode_row(schema, dict(zip(names, row.values, strict=True))),
+            row.received_at,
+        )
+        for row in await _all_of(views, name)
+    }
+    assert rows == {key: (row.text, row.changed_at) for key, row in expected.rows.items()}
+    changes = await views.read_changes(name, 0, limit=EVERYTHING)
+    assert changes.complete
+    found = [
+        TableChange(
+            c.received_at,
+            c.row_key,
+            c.op,
+            c.old_row,
+            c.row,
+            c.changed if c.op == "update" else None,
+        )
+        for c in changes.changes
+    ]
+    assert found == expected.changes
 
 
 async def _all_of(views: ViewsStore, view: str) -> list[ViewRow]:

@@ -27,6 +27,7 @@ from tests.folding.mixed import (
     BY_PLACE,
     DELETING,
     METERS,
+    TIME,
     DraftCommit,
     MixedLedger,
     config_of,
@@ -38,6 +39,7 @@ from tests.folding.outcomes import (
     Outcome,
     assert_as_the_meter_reference,
     assert_as_the_table_reference,
+    assert_as_the_window_reference,
     outcome_of,
 )
 from tests.folding.planted import DependsOnTheBatch, let_spark_have_it
@@ -45,9 +47,11 @@ from tests.folding.runs import meter_results, run_pipeline
 from tests.generated.ledgers import HOUR
 from tests.generated.meters import random_meter
 from tests.generated.streams import STREAM
+from tests.generated.windows import AT, random_window, windows_of
 from tests.reference.definitions import Meter
 from tests.reference.fingerprint import MeterResult, fingerprint
 from tests.reference.tables import Table
+from tests.reference.window_definitions import Window
 from tests.services.postgres import PostgresServer
 from tests.services.spark import shared_session
 from tidemark.config import Config
@@ -60,6 +64,7 @@ from tidemark.views.port import ViewsStore
 Store = Literal["sqlite", "postgres"]
 Cut = Callable[[Sequence[Offset]], Sequence[Offset]]
 BY_NAME = {meter.name: meter for meter in METERS}
+WINDOWS = {window.name: window for window in windows_of(AT)}
 # Always the fold that takes facts one by one; never.
 ONE_BY_ONE, TOGETHER = 10**9, 0
 
@@ -104,32 +109,50 @@ class History:
     ledger: MixedLedger
     meters: Sequence[Meter]
     tables: Sequence[Table]
+    windows: Sequence[Window] = ()
 
     def config(self, state_dir: Path, ledger_url: str, views_url: str) -> Config:
-        wanted = settings_of(self.meters, self.tables)
+        wanted = settings_of(self.meters, self.tables, self.windows)
         return config_of(wanted, state_dir, ledger_url, views_url)
 
     async def assert_right(self, views: ViewsStore) -> None:
         await assert_as_the_meter_reference(views, self.ledger.usage, self.meters)
         await assert_as_the_table_reference(views, self.ledger.stream, self.tables)
+        await assert_as_the_window_reference(views, self.ledger.stream, self.windows, TIME)
 
 
 def named(*names: str) -> list[Meter]:
     return [BY_NAME[name] for name in names]
 
 
+def windows(*names: str) -> list[Window]:
+    return [WINDOWS[name] for name in names]
+
+
 CORRECTED = History(
-    mixed_ledger(98, commits=7, entries=3), named("m_sum", "m_unique", "m_avg"), [DELETING]
+    mixed_ledger(98, commits=7, entries=3),
+    named("m_sum", "m_unique", "m_avg"),
+    [DELETING],
+    windows("greatest", "means"),
 )
 UNCORRECTED = History(
     mixed_ledger(10, commits=14, entries=14, controls=False),
     named("m_max", "m_min", "m_count", "m_last", "m_unique"),
     [],
+    windows("kinds", "numbers"),
 )
 LARGE = History(
-    mixed_ledger(7, commits=60, entries=40), named("m_max", "m_avg", "m_last", "m_sum"), [BY_PLACE]
+    mixed_ledger(7, commits=60, entries=40),
+    named("m_max", "m_avg", "m_last", "m_sum"),
+    [BY_PLACE],
+    windows("lasts", "again"),
 )
-GROWING = History(mixed_ledger(11, commits=15, entries=6, controls=False), named("m_sum"), [BY_ALL])
+GROWING = History(
+    mixed_ledger(11, commits=15, entries=6, controls=False),
+    named("m_sum"),
+    [BY_ALL],
+    windows("sums"),
+)
 
 # Not every way with every other, but each setting with each kind of cut and of ledger.
 WAYS = {
@@ -279,6 +302,7 @@ async def test_any_ledger_cut_anywhere_gives_what_the_reference_gives(
         mixed_ledger(1000 + seed, commits=source.randint(1, 12), entries=source.randint(1, 9)),
         [random_meter(100 * seed + number) for number in range(2)],
         source.choice([[], [BY_ALL], [BY_PLACE], [DELETING]]),
+        [random_window(seed, time=AT)],
     )
     run = Run(
         partial(at_random, seed=seed),

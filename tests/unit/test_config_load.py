@@ -294,6 +294,7 @@ def test_the_sample_states_defaults_as_they_are(file: ConfigFile) -> None:
         streams=sample.streams,
         meters=sample.meters,
         views=sample.views,
+        windows=sample.windows,
     )
     assert sample.state_dir == file.load().state_dir
 

@@ -33,6 +33,7 @@ from tidemark.config.names import BUILT_IN_EVENTTIME_TYPES
 from tidemark.config.pipeline_model import AGGREGATES, PERIODS
 from tidemark.config.reference import PAGE_NAME, SCHEMA_NAME, reference_page, schema_text
 from tidemark.config.shape import ROOT, Shape, every_setting, settings_of
+from tidemark.config.window_model import EMITS, LATE_POLICIES, WindowConfig
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 REGENERATE = "python -m tidemark.config.reference docs/reference"
@@ -65,6 +66,7 @@ def test_every_setting_has_one_line_with_its_default_and_a_sentence() -> None:
         ("streams.<name>.fields.<field>.", FieldConfig),
         ("meters.<name>.", MeterConfig),
         ("views.<name>.", ViewConfig),
+        ("windows.<name>.", WindowConfig),
         ("pipeline.ordered.<stream>.", OrderedConfig),
     ):
         settings |= {prefix + key: setting for key, setting in settings_of(model).items()}
@@ -85,12 +87,16 @@ def test_every_type_scope_and_reserved_variable_is_explained() -> None:
         *RESERVED.items(),
         *AGGREGATES.items(),
         *PERIODS.items(),
+        *EMITS.items(),
+        *LATE_POLICIES.items(),
         *BUILT_IN_EVENTTIME_TYPES.items(),
     ]:
         assert f"- `{name}`: {sentence}" in page
     assert tuple(FIELD_TYPES) == settings_of(FieldConfig)["type"].shape.choices
     assert tuple(AGGREGATES) == settings_of(MeterConfig)["aggregate"].shape.choices
     assert tuple(PERIODS) == settings_of(MeterConfig)["period"].shape.choices
+    assert tuple(EMITS) == settings_of(WindowConfig)["emit"].shape.choices
+    assert tuple(LATE_POLICIES) == settings_of(WindowConfig)["late"].shape.choices
     scopes = settings_of(ApiKey)["scopes"].shape.item
     assert scopes is not None
     assert tuple(SCOPES) == scopes.choices

@@ -66,7 +66,7 @@ class Live:
         self._clock = clock
         self._gatekeeper = Gatekeeper(config, clock)
         self._page = GraphiqlPage()
-        self._wanted = {*config.meters, *config.views}
+        self._wanted = set(config.view_names)
         self._schemas: dict[str, ViewSchema] = {}
         self._opening = asyncio.Lock()
         self._triggers: TriggerStore | None = None

@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tidemark.config import Config
+from tidemark.pipeline.definition_hash import INTERNAL_MARK, definition_hash
 from tidemark.pipeline.definitions import (
     TENANT_ID,
     Definitions,
-    definition_hash,
     meter_schema,
     table_schema,
 )
 from tidemark.pipeline.output.schema import Column, ViewSchema
+from tidemark.pipeline.windows.definition import window_schemas
 from tidemark.views.opening import migrate_views, open_views, views_place
 
 Calculated: TypeAlias = Mapping[str, tuple[Column, ...]]
@@ -26,7 +27,7 @@ Calculated: TypeAlias = Mapping[str, tuple[Column, ...]]
 
 
 def view_schemas(config: Config, calculated: Calculated) -> list[ViewSchema]:
-    """The views as the pipeline declares them, meters first."""
+    """The views as the pipeline declares them, those that nobody sees left out."""
     definitions = Definitions.of(config)
     unlogged = definitions.unlogged
     return [
@@ -34,6 +35,12 @@ def view_schemas(config: Config, calculated: Calculated) -> list[ViewSchema]:
         *(
             table_schema(it, calculated[it.name], logged=it.name not in unlogged)
             for it in definitions.tables
+        ),
+        *(
+            schema
+            for it in definitions.windows
+            for schema in window_schemas(it, logged=it.name not in unlogged)
+            if INTERNAL_MARK not in schema.name
         ),
     ]
 

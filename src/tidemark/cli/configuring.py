@@ -30,6 +30,7 @@ from tidemark.cli.output import (
     write_note,
 )
 from tidemark.config import Config, Problem, StreamConfig, advise, json_schema, redact, sample_text
+from tidemark.config.durations import format_duration
 from tidemark.errors import TidemarkError
 
 _YAML_SUFFIXES = (".yaml", ".yml")
@@ -98,7 +99,7 @@ def check(config_path: Path | None, schema: bool, expressions: bool, as_json: bo
     if expressions:
         write_line("  Spark takes every expression.")
         write_line("  Row rules, triggers and GraphQL fit the views.")
-    elif configured.config.meters or configured.config.views:
+    elif configured.config.view_names:
         write_line("  expressions: not checked; --expressions does, with Spark")
     for warning in warnings:
         write_note(f"warning: {warning.path}: {warning.message}", style="yellow")
@@ -163,6 +164,16 @@ def _rollups(config: Config) -> Iterable[str]:
         yield f"  {plural(len(config.views), 'view')}"
     for name, view in config.views.items():
         yield f"    {name}: the last of {view.stream} by {', '.join(view.key)}"
+    if config.windows:
+        yield f"  {plural(len(config.windows), 'window')}"
+    for name, window in config.windows.items():
+        groups = f" by {', '.join(window.group_by)}" if window.group_by else ""
+        every = f" every {format_duration(window.every_us)}" if window.every_us else ""
+        value = f" of {window.value}" if window.value else ""
+        yield (
+            f"    {name}: {window.aggregate}{value} in {window.stream} over"
+            f" {format_duration(window.size_us)}{every}{groups}"
+        )
 
 
 def _triggers(config: Config) -> Iterable[str]:
@@ -255,6 +266,18 @@ def _document(
         "views": {
             name: {"stream": view.stream, "key": view.key, "calculated": list(view.calculated)}
             for name, view in config.views.items()
+        },
+        "windows": {
+            name: {
+                "stream": window.stream,
+                "size": format_duration(window.size_us),
+                "every": format_duration(window.every_us or window.size_us),
+                "groupBy": window.group_by,
+                "aggregate": window.aggregate,
+                "emit": window.emit,
+                "late": window.late,
+            }
+            for name, window in config.windows.items()
         },
         "triggers": {
             name: {"view": trigger.view, "enabled": trigger.enabled}

@@ -110,7 +110,8 @@ def _first_answer(asking: Asking, event: str, tenant: str | None, meanings: list
 
 
 def _show_plan(configured: Configured, *, as_json: bool) -> None:
-    from tidemark.pipeline.definitions import Definitions, definition_hash
+    from tidemark.pipeline.definition_hash import definition_hash
+    from tidemark.pipeline.definitions import Definitions
     from tidemark.pipeline.time.plans import PLANS, describe, plan_of
 
     plan = plan_of(configured.config)

@@ -51,7 +51,7 @@ def migrate(config_path: Path | None, dry_run: bool, as_json: bool) -> None:
 
 async def _migrate(config: Config, *, dry_run: bool) -> list[Migration]:
     migrations = await migrate_ledger(config, dry_run=dry_run)
-    if config.meters or config.views:
+    if config.view_names:
         migrations += await migrate_views(config, dry_run=dry_run)
         if config.live.enabled:
             migrations += await migrate_triggers(config, dry_run=dry_run)

@@ -51,10 +51,10 @@ def verify(limit: int, config_path: Path | None, as_json: bool) -> int:
     may run meanwhile; nothing is changed.
     """
     configured = configuration(config_path)
-    if not (configured.config.meters or configured.config.views):
+    if not configured.config.view_names:
         raise ConfigError(
-            f"{configured.source} has no meters and no views, so there is nothing to verify",
-            hint="Declare some under `meters` or `views`; `tidemark init` writes an example.",
+            f"{configured.source} has no meters, views or windows, so there is nothing to verify",
+            hint="Declare some; `tidemark init` writes an example.",
             field="meters",
         )
     quiet_spark()

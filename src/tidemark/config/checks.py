@@ -120,6 +120,10 @@ def lists_have_no_repeats(raw: dict[str, Any]) -> Iterator[Finding]:
         for field, settings in fields_of(stream):
             lists.append((("streams", name, "fields", field, "values"), settings.get("values")))
     lists += [(("views", name, "key"), view.get("key")) for name, view in sections(raw, "views")]
+    lists += [
+        (("windows", name, "group_by"), window.get("group_by"))
+        for name, window in sections(raw, "windows")
+    ]
     for index, key in _keys(raw):
         lists += [(("auth", "keys", index, name), key.get(name)) for name in ("scopes", "tenants")]
     http = mapping_of(raw, "http")

@@ -14,6 +14,7 @@ from tidemark.config.problems import Location, shorten
 from tidemark.config.raw_settings import Finding, Rule, mapping_of, sections, texts_of
 from tidemark.config.suggestions import and_list, did_you_mean
 from tidemark.config.webhook_values import MAX_SECRETS
+from tidemark.config.window_checks import late_view
 
 # RFC 7518, 3.2: a secret is no shorter than the digest.
 SECRET_BYTES: Final[dict[str, int]] = {"HS256": 32, "HS384": 48, "HS512": 64}
@@ -90,7 +91,7 @@ def rules_are_for_views(raw: dict[str, Any]) -> Iterator[Finding]:
 
 
 def triggers_watch_views(raw: dict[str, Any]) -> Iterator[Finding]:
-    views = {**dict(sections(raw, "meters")), **dict(sections(raw, "views"))}
+    views = dict(_views(raw))
     for name, trigger in sections(raw, "triggers"):
         if not _TRIGGER_NAME.fullmatch(name):
             message = "expected a name of at most 64 letters, digits, `_` and `-`"
@@ -182,7 +183,16 @@ def _issuers(raw: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
 
 
 def _names_of_views(raw: dict[str, Any]) -> list[str]:
-    return [name for kind in ("meters", "views") for name, _ in sections(raw, kind)]
+    return [name for name, _ in _views(raw)]
+
+
+def _views(raw: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Everything that has rows to be seen, with its settings."""
+    for kind in ("meters", "views", "windows"):
+        for name, settings in sections(raw, kind):
+            yield name, settings
+            if kind == "windows" and settings.get("late") == "side_output":
+                yield late_view(name), settings
 
 
 def _duration(webhooks: dict[str, Any], name: str) -> int | None:

@@ -46,6 +46,8 @@ from tidemark.config.values import (
     SequenceUrl,
     StateDir,
 )
+from tidemark.config.window_checks import late_view
+from tidemark.config.window_model import WindowConfig
 
 FieldType = Literal["string", "int", "bigint", "decimal", "boolean", "timestamp", "json", "enum"]
 StreamKind = Literal["usage", "events"]
@@ -314,6 +316,10 @@ class Config(Section):
         default_factory=dict,
         description="The tables by name: the last event of each key of a stream.",
     )
+    windows: Annotated[MappingOf[WindowConfig], Names(VIEW_NAME_PATTERN)] = Field(
+        default_factory=dict,
+        description="The windows by name: what events come to in each stretch of time.",
+    )
     pipeline: PipelineConfig = Field(default_factory=PipelineConfig)
     view_store: ViewStoreConfig = Field(default_factory=ViewStoreConfig)
     spark: SparkConfig = Field(default_factory=SparkConfig)
@@ -324,3 +330,11 @@ class Config(Section):
     )
     trigger_store: TriggerStoreConfig = Field(default_factory=TriggerStoreConfig)
     webhooks: WebhooksConfig = Field(default_factory=WebhooksConfig)
+
+    @property
+    def view_names(self) -> frozenset[str]:
+        """The names of everything that has rows to be seen."""
+        side_outputs = {
+            late_view(name) for name, window in self.windows.items() if window.late == "side_output"
+        }
+        return frozenset({*self.meters, *self.views, *self.windows, *side_outputs})

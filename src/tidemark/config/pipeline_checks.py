@@ -24,6 +24,7 @@ from tidemark.config.raw_settings import (
     texts_of,
 )
 from tidemark.config.suggestions import and_list, did_you_mean, nearest, or_list
+from tidemark.config.window_checks import WINDOW_RULES, late_view
 
 # The columns that every row of a view has, in lower case as all names here are compared: SQLite
 # does not tell upper from lower case.
@@ -54,7 +55,7 @@ _NAME_HINT: Final = "A name begins with a letter or `_`."
 
 def names_of_views_are_plain_and_differ(raw: dict[str, Any]) -> Iterator[Finding]:
     taken: dict[str, str] = {}
-    for kind in ("meters", "views"):
+    for kind in ("meters", "views", "windows"):
         for name, _ in sections(raw, kind):
             if not _VIEW_NAME.fullmatch(name):
                 message = "expected a name of at most 47 letters, digits and `_`, without `__`"
@@ -64,9 +65,20 @@ def names_of_views_are_plain_and_differ(raw: dict[str, Any]) -> Iterator[Finding
                 yield (kind, name), message, "It is kept for the log of changes."
             elif name.lower() in taken:
                 message = f"expected a name of its own, found that of {taken[name.lower()]}"
-                hint = "Meters and views share their names, in which case does not matter."
+                hint = "Meters, views and windows share their names; case makes no difference."
                 yield (kind, name), message, hint
             taken.setdefault(name.lower(), f"{kind}.{name}")
+    for name, window in sections(raw, "windows"):
+        late = late_view(name)
+        if window.get("late") != "side_output" or not _VIEW_NAME.fullmatch(name):
+            continue
+        if not _VIEW_NAME.fullmatch(late):
+            message = f"expected a name that leaves room for that of its late events, {late}"
+            yield ("windows", name), message, "With `late: side_output`, at most 42 characters fit."
+        elif late.lower() in taken:
+            message = f"expected the name of its late events, {late}, to be free"
+            hint = f"{taken[late.lower()]} has it; name one of the two otherwise."
+            yield ("windows", name), message, hint
 
 
 def meters_have_usage(raw: dict[str, Any]) -> Iterator[Finding]:
@@ -111,11 +123,11 @@ def groups_can_be_columns(raw: dict[str, Any]) -> Iterator[Finding]:
 
 def views_show_streams_of_events(raw: dict[str, Any]) -> Iterator[Finding]:
     streams = dict(sections(raw, "streams"))
-    for name, view in sections(raw, "views"):
+    for kind, name, view in _of_streams(raw):
         stream_name = view.get("stream")
         if not isinstance(stream_name, str):
             continue
-        place = ("views", name, "stream")
+        place = (kind, name, "stream")
         if stream_name not in streams:
             known = [known for known, stream in streams.items() if _holds_events(stream)]
             message = f"expected a stream that is declared, found {shorten(stream_name)}"
@@ -126,7 +138,9 @@ def views_show_streams_of_events(raw: dict[str, Any]) -> Iterator[Finding]:
 
 
 def keys_of_views_are_required_fields(raw: dict[str, Any]) -> Iterator[Finding]:
-    for name, view, _, stream in _views_of_events(raw):
+    for kind, name, view, _, stream in _views_of_events(raw):
+        if kind != "views":
+            continue
         fields = dict(fields_of(stream))
         for index, field in texts_of(view.get("key")):
             place = ("views", name, "key", index)
@@ -146,7 +160,7 @@ def keys_of_views_are_required_fields(raw: dict[str, Any]) -> Iterator[Finding]:
 
 def fields_can_be_columns(raw: dict[str, Any]) -> Iterator[Finding]:
     checked: set[str] = set()
-    for view_name, _, stream_name, stream in _views_of_events(raw):
+    for _, view_name, _, stream_name, stream in _views_of_events(raw):
         if stream_name in checked:
             continue
         checked.add(stream_name)
@@ -269,6 +283,7 @@ PIPELINE_RULES: Final[tuple[Rule, ...]] = (
     eventtime_types_are_new,
     ordered_streams_are_declared,
     options_of_spark_are_free,
+    *WINDOW_RULES,
 )
 
 
@@ -283,15 +298,22 @@ def _holds_events(stream: dict[str, Any]) -> bool:
     return bool(stream.get("kind", "events") == "events")
 
 
+def _of_streams(raw: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """What is made of streams of events: its kind, its name and its settings."""
+    for kind in ("views", "windows"):
+        for name, view in sections(raw, kind):
+            yield kind, name, view
+
+
 def _views_of_events(
     raw: dict[str, Any],
-) -> Iterator[tuple[str, dict[str, Any], str, dict[str, Any]]]:
-    """The views with their streams, where these are fit to be shown."""
+) -> Iterator[tuple[str, str, dict[str, Any], str, dict[str, Any]]]:
+    """Views and windows with their streams, where these are fit to be shown."""
     streams = dict(sections(raw, "streams"))
-    for name, view in sections(raw, "views"):
+    for kind, name, view in _of_streams(raw):
         stream_name = view.get("stream")
         if isinstance(stream_name, str) and _holds_events(streams.get(stream_name, {"kind": ""})):
-            yield name, view, stream_name, streams[stream_name]
+            yield kind, name, view, stream_name, streams[stream_name]
 
 
 def _eventtime(raw: dict[str, Any]) -> dict[str, Any]:

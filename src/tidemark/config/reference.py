@@ -22,6 +22,7 @@ from tidemark.config.pipeline_model import AGGREGATES, PERIODS
 from tidemark.config.schema import json_schema
 from tidemark.config.section import Section
 from tidemark.config.shape import Setting, settings_of
+from tidemark.config.window_model import EMITS, LATE_POLICIES
 
 PAGE_NAME: Final = "configuration.md"
 SCHEMA_NAME: Final = "tidemark.schema.json"
@@ -32,6 +33,7 @@ _NAMED: Final = {
     "fields": "field",
     "meters": "name",
     "views": "name",
+    "windows": "name",
     "ordered": "stream",
     "triggers": "name",
 }
@@ -116,10 +118,14 @@ def _page() -> Iterator[str]:
     yield from _settings("", Config)
     yield "## Types of fields\n"
     yield from _list(FIELD_TYPES.items())
-    yield "## Aggregates of meters\n"
+    yield "## Aggregates of meters and windows\n"
     yield from _list(AGGREGATES.items())
     yield "## Periods of meters\n"
     yield from _list(PERIODS.items())
+    yield "## When the rows of windows appear\n"
+    yield from _list(EMITS.items())
+    yield "## What windows do with late events\n"
+    yield from _list(LATE_POLICIES.items())
     yield "## Types of event time\n"
     yield from _list(BUILT_IN_EVENTTIME_TYPES.items())
     yield "## Scopes of keys and tokens\n"

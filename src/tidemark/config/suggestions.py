@@ -9,7 +9,7 @@ from typing import Final
 
 _NEAR_ENOUGH: Final = 0.6
 _SHOWN: Final = 3
-_LISTED: Final = 16
+_LISTED: Final = 20
 # A longer word is no misspelling, and comparing it would cost.
 _COMPARED_CHARACTERS: Final = 128
 _SEPARATORS = re.compile(r"[^a-z0-9]+")

@@ -27,7 +27,8 @@ from tidemark.ops.usage import (
     WAIT_PARAMETERS,
     wait_of,
 )
-from tidemark.pipeline.definitions import MeterDefinition, definition_hash
+from tidemark.pipeline.definition_hash import definition_hash
+from tidemark.pipeline.definitions import MeterDefinition
 from tidemark.pipeline.output.batch import Adjustment
 from tidemark.pipeline.periods import period_end
 from tidemark.timestamps import format_timestamp

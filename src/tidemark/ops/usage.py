@@ -23,7 +23,8 @@ from tidemark.ops.parameters import (
     time_of,
     unknown_cursor,
 )
-from tidemark.pipeline.definitions import METER_KEY, PERIOD_START, MeterDefinition, definition_hash
+from tidemark.pipeline.definition_hash import definition_hash
+from tidemark.pipeline.definitions import METER_KEY, PERIOD_START, MeterDefinition
 from tidemark.pipeline.output.errors import DefinitionChanged
 from tidemark.pipeline.output.port import ViewRow
 from tidemark.pipeline.output.schema import Value

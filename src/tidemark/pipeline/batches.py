@@ -40,6 +40,9 @@ from tidemark.pipeline.output.errors import DefinitionChanged, LedgerRewound
 from tidemark.pipeline.output.schema import ViewSchema
 from tidemark.pipeline.source.frames import ledger_rows
 from tidemark.pipeline.time_keeping import TimeKeeper
+from tidemark.pipeline.windows.definition import WindowDefinition, window_schema, window_schemas
+from tidemark.pipeline.windows.keeper import Anew
+from tidemark.pipeline.windows.refolding import WindowRefolder
 
 # Nothing was received at or before this time.
 _BEGINNING = 0
@@ -58,9 +61,11 @@ class BatchFolder:
         address: str,
         ledger_id: str,
         open_views: OpenViews,
+        refolder: WindowRefolder,
         plain_limit: int = PLAIN_LIMIT,
     ) -> None:
         self._spark = spark
+        self._refolder = refolder
         self._decoder = decoder
         self._address = address
         self._ledger_id = ledger_id
@@ -74,6 +79,10 @@ class BatchFolder:
             logged = table.name not in definitions.unlogged
             schema = table_schema(table, decoder.calculated[place], logged=logged)
             self._views.append(FoldedView(table, schema, logged, place))
+        for place, window in enumerate(definitions.windows, len(definitions.tables)):
+            logged = window.name not in definitions.unlogged
+            schema = window_schema(window, logged=logged)
+            self._views.append(FoldedView(window, schema, logged, place))
 
     @property
     def schemas(self) -> list[ViewSchema]:
@@ -84,6 +93,8 @@ class BatchFolder:
             if isinstance(view.definition, TableDefinition):
                 if view.definition.delete_when is not None:
                     found.append(deleted_schema(view.definition))
+            elif isinstance(view.definition, WindowDefinition):
+                found += window_schemas(view.definition, logged=view.logged)[1:]
             elif view.definition.aggregate == "unique":
                 found.append(members_schema(view.definition))
         return found
@@ -128,7 +139,9 @@ class BatchFolder:
         if end is None:
             return None
         self._refold(gathered, start, end)
-        state = self._state() if time is None else self._state() | time.advance(gathered, commits)
+        state = self._state()
+        if time is not None:
+            state |= time.advance(gathered, commits, self._refold_windows(gathered, start, end))
         return ViewBatch(
             start=start,
             end=end,
@@ -172,7 +185,7 @@ class BatchFolder:
                 customers = corrections.column("customer_ref").to_pylist()
                 metric = view.definition.metric
                 owners |= {(t, metric, c) for t, c in zip(tenants, customers, strict=True)}
-            else:
+            elif isinstance(view.definition, TableDefinition):
                 streams |= {(view.definition.stream, tenant) for tenant in tenants}
                 targets |= set(corrections.column("target_key").to_pylist())
         begin = _BEGINNING if start is None else start.received_at
@@ -183,6 +196,21 @@ class BatchFolder:
             gathered.replace(_collected(decoded.mapInArrow(task, OUTPUT)))
         if streams:
             self._refold_tables(gathered, begin, end, sorted(streams), targets)
+
+    def _refold_windows(
+        self, gathered: Gathered, start: Frontier | None, end: Frontier
+    ) -> dict[str, Anew]:
+        streams = self._refolder.streams(gathered)
+        if not streams:
+            return {}
+        decoded = self._decoder.facts(self._rows(end, streams=streams), whole=True, of="windows")
+        # Kept, because it is looked at several times, and planning it takes long.
+        decoded = decoded.cache()
+        try:
+            begin = _BEGINNING if start is None else start.received_at
+            return self._refolder.refold(gathered, decoded, begin, end.received_at)
+        finally:
+            decoded.unpersist()
 
     def _refold_tables(
         self,

@@ -1,4 +1,4 @@
-"""What is folded: meters and tables as they are defined, known by the hash of their meaning.
+"""What is folded: meters, tables and windows, known by the hash of their meaning.
 
 A definition names no setting that does not change results, so `live` and descriptions are not in
 its hash. Each has a view of its name; what else must be kept between two batches is in views of its
@@ -7,22 +7,18 @@ own, whose names contain `__` and which no reader sees.
 
 from __future__ import annotations
 
-import hashlib
 from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from tidemark.config import Config
 from tidemark.config.model import FieldType
+from tidemark.pipeline.definition_hash import INTERNAL_MARK, definition_hash
 from tidemark.pipeline.output.schema import Column, ViewSchema
+from tidemark.pipeline.windows.definition import WindowDefinition
 
 Aggregate: TypeAlias = Literal["sum", "max", "min", "count", "last", "avg", "unique"]
 Period: TypeAlias = Literal["hour", "day", "week", "month"]
-
-# What the hash of a definition covers besides the definition: how it is folded. A change of the
-# rules is a change of every definition.
-RULES_VERSION: Final = 1
-INTERNAL_MARK: Final = "__"
 
 
 class MeterDefinition(msgspec.Struct, frozen=True):
@@ -67,7 +63,7 @@ class TableDefinition(msgspec.Struct, frozen=True):
         return f"{self.name}{INTERNAL_MARK}deleted"
 
 
-Definition: TypeAlias = MeterDefinition | TableDefinition
+Definition: TypeAlias = MeterDefinition | TableDefinition | WindowDefinition
 
 
 class Definitions(msgspec.Struct, frozen=True):
@@ -75,6 +71,7 @@ class Definitions(msgspec.Struct, frozen=True):
 
     meters: tuple[MeterDefinition, ...]
     tables: tuple[TableDefinition, ...]
+    windows: tuple[WindowDefinition, ...] = ()
     unlogged: frozenset[str] = frozenset()
 
     @classmethod
@@ -115,7 +112,9 @@ class Definitions(msgspec.Struct, frozen=True):
             )
         unlogged = {n for n, m in config.meters.items() if not m.live}
         unlogged |= {n for n, v in config.views.items() if not v.live}
-        return cls(meters, tuple(tables), frozenset(unlogged))
+        unlogged |= {n for n, w in config.windows.items() if not w.live}
+        windows = tuple(WindowDefinition.of(name, config) for name in sorted(config.windows))
+        return cls(meters, tuple(tables), windows, frozenset(unlogged))
 
 
 def has_work(config: Config) -> bool:
@@ -123,15 +122,10 @@ def has_work(config: Config) -> bool:
     return bool(
         config.meters
         or config.views
+        or config.windows
         or config.pipeline.ordered
         or config.pipeline.eventtime.enabled
     )
-
-
-def definition_hash(definition: Definition) -> str:
-    """The same for the same meaning, whatever the order of the file was."""
-    meaning = [RULES_VERSION, type(definition).__name__, msgspec.to_builtins(definition)]
-    return hashlib.sha256(msgspec.json.encode(meaning, order="sorted")).hexdigest()
 
 
 # The columns of a meter's row that readers see, besides its groups.

@@ -30,5 +30,6 @@ VALUE_TYPE: Final = "decimal(28,9)"
 
 
 def table_column(number: int) -> str:
-    """The column that holds the row of the table with this number, a struct."""
+    """The column that holds the row of the table with this number, a struct; or, with a number
+    after those of all tables, the groups of a window."""
     return f"row_{number}"

@@ -28,16 +28,21 @@ from tidemark.pipeline.errors import SparkUnavailable
 from tidemark.pipeline.fold.task import PLAIN_LIMIT, OpenViews
 from tidemark.pipeline.output.batch import Frontier
 from tidemark.pipeline.output.errors import LedgerRewound
-from tidemark.pipeline.output.port import ViewsSink
+from tidemark.pipeline.output.port import ViewRow, ViewsSink
 from tidemark.pipeline.source.failures import failure_of
 from tidemark.pipeline.source.frames import ledger_address, ledger_stream
 from tidemark.pipeline.source.offsets import BEGINNING, Offset
+from tidemark.pipeline.time.plans import plan_of
 from tidemark.pipeline.time.registry import registry_of
 from tidemark.pipeline.time_keeping import TimeKeeper, keeps_time
+from tidemark.pipeline.windows.keeper import WindowKeeper
+from tidemark.pipeline.windows.refolding import WindowRefolder
 
 _T = TypeVar("_T")
 _CHECKPOINT: Final = "checkpoint"
 _POLL_S: Final = 0.1
+_COMMITS_AT_ONCE: Final = 10_000
+_ROWS_AT_ONCE: Final = 10_000
 
 
 class ReadStream(Protocol):
@@ -95,14 +100,21 @@ class Pipeline:
         self._partitions = partitions
         self._on_progress = on_progress
         self._read_stream = read_stream
-        definitions = Definitions.of(config)
+        self._definitions = Definitions.of(config)
+        decoder = Decoder(spark, config, self._definitions, registry_of(config))
         self._folder = BatchFolder(
             spark,
-            definitions,
-            Decoder(spark, config, definitions, registry_of(config)),
+            self._definitions,
+            decoder,
             ledger_address(config),
             ledger.ledger_id,
             open_views,
+            WindowRefolder(
+                decoder.windows,
+                plan_of(config),
+                decoder.records,
+                lambda upto: self._wait(commit_times(ledger, upto)),
+            ),
             plain_limit,
         )
         self._frontier: Frontier | None = None
@@ -127,7 +139,12 @@ class Pipeline:
         self._folder.require_same_views(self._frontier, state)
         self._wait(self._views.declare(self._folder.schemas))
         if keeps_time(self._config):
-            self._time = TimeKeeper(self._config, self._frontier, state)
+            windows = WindowKeeper(
+                self._definitions.windows,
+                self._definitions.unlogged,
+                lambda view: self._wait(whole_state(self._views, view)),
+            )
+            self._time = TimeKeeper(self._config, self._frontier, state, windows)
 
     def run(self, *, until_caught_up: bool = False) -> None:
         """Runs until it is stopped, or has reached what the ledger has now.
@@ -213,6 +230,26 @@ class Pipeline:
 
     def _wait(self, work: Coroutine[Any, Any, _T]) -> _T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+async def commit_times(ledger: LedgerStore, upto: int) -> list[int]:
+    """When each commit was received, in order, up to a time."""
+    times: list[int] = []
+    while commits := await ledger.read_commits(times[-1] if times else -1, _COMMITS_AT_ONCE):
+        times += (commit.received_at for commit in commits if commit.received_at <= upto)
+        if commits[-1].received_at >= upto:
+            break
+    return times
+
+
+async def whole_state(views: ViewsSink, view: str) -> list[ViewRow]:
+    """All rows of a view, hidden columns too."""
+    rows: list[ViewRow] = []
+    while page := await views.scan_state(
+        view, after=rows[-1].row_key if rows else None, limit=_ROWS_AT_ONCE
+    ):
+        rows += page
+    return rows
 
 
 async def require_same_history(ledger: LedgerStore, frontier: Frontier) -> None:

@@ -45,6 +45,7 @@ from tidemark.views.tables import (
     create_table,
     row_columns,
     row_tuples,
+    scan_sql,
     upsert,
 )
 
@@ -161,6 +162,13 @@ class PostgresViews(ViewsHistory, ViewsQueries):
         )
         with _translated():
             rows = await self._writers.fetch(sql, row_keys)
+        return self._rows(schema.columns, rows)
+
+    async def scan_state(self, view: str, *, after: str | None, limit: int) -> list[ViewRow]:
+        schema = await self._schema(view)
+        sql = scan_sql(schema).replace("?", "$1", 1).replace("?", "$2", 1)
+        with _translated():
+            rows = await self._writers.fetch(sql, "" if after is None else after, limit)
         return self._rows(schema.columns, rows)
 
     async def close(self) -> None:

@@ -50,6 +50,7 @@ from tidemark.views.tables import (
     create_table,
     row_columns,
     row_tuples,
+    scan_sql,
     upsert,
 )
 
@@ -116,6 +117,11 @@ class SqliteViews(ViewsHistory, ViewsQueries):
             )
         )
         return [row for rows in answers for row in self._rows(schema.columns, rows)]
+
+    async def scan_state(self, view: str, *, after: str | None, limit: int) -> list[ViewRow]:
+        schema = await self._schema(view)
+        [rows] = await self._snapshot((scan_sql(schema), ["" if after is None else after, limit]))
+        return self._rows(schema.columns, rows)
 
     async def close(self) -> None:
         self._running.end_all()

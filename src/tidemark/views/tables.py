@@ -67,6 +67,14 @@ def row_columns(schema: ViewSchema) -> list[str]:
     return [ROW_KEY, ROW_RECEIVED_AT, *(quoted(column.name) for column in schema.columns)]
 
 
+def scan_sql(schema: ViewSchema) -> str:
+    """Whole rows by key after one; with `?` for that key, and for how many."""
+    return (
+        f"SELECT {', '.join(row_columns(schema))} FROM {schema.table} WHERE {ROW_KEY} > ?"
+        f" ORDER BY {ROW_KEY} LIMIT ?"
+    )
+
+
 def upsert(schema: ViewSchema, source: str) -> str:
     """Writes the rows that `source` gives, over those that have the same key."""
     names = row_columns(schema)

@@ -71,7 +71,7 @@ class Automation:
             triggers,
             rule,
             clock,
-            configured={*config.meters, *config.views},
+            configured=set(config.view_names),
             id_prefix=webhooks.id_prefix or "",
             limits=limits,
             poll_s=config.live.poll_us / MICROS_PER_SECOND,

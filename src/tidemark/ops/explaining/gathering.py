@@ -24,12 +24,12 @@ from tidemark.ops.explaining.places import meter_place, table_row_key
 from tidemark.ops.explaining.rows import Neighbours, RowHistory, row_members
 from tidemark.ops.explaining.table_verdicts import TableEvidence, TableVerdict, table_verdict_of
 from tidemark.ops.explaining.verdicts import Evidence, Judged, Verdict, judge, verdict_of
+from tidemark.pipeline.definition_hash import definition_hash
 from tidemark.pipeline.definitions import (
     Definition,
     Definitions,
     MeterDefinition,
     TableDefinition,
-    definition_hash,
 )
 from tidemark.pipeline.output.batch import Adjustment, ErrorRow, Frontier
 from tidemark.pipeline.output.encoding import encode_row

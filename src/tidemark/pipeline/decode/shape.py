@@ -41,6 +41,12 @@ _SPELLINGS: Final[Mapping[str, str]] = {
     "timestamp": "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}"
     r"(?:\.[0-9]{1,6})?(?:Z|[+-][0-9]{2}:[0-9]{2})",
 }
+# Sums and products may be wider than what an event can carry.
+WIDE_DECIMAL: Final = "decimal(38,9)"
+_KEPT_AS: Final = {"timestamp": "bigint", "decimal": WIDE_DECIMAL}
+# The years 1 to 9999, which is what text can show.
+FIRST_SHOWN_US: Final = -62_135_596_800_000_000
+LAST_SHOWN_US: Final = 253_402_300_799_999_999
 # What a fact has besides what it takes over from its event.
 FACT_FIELDS: Final[Mapping[str, str]] = {
     "view": "int",
@@ -66,11 +72,12 @@ EVENT_FIELDS: Final = (
 
 
 class FactShape:
-    """Facts of all views have the same columns: those above, and a struct for each table's row."""
+    """Facts of all views have the same columns: those above, a struct for each table's row, and one
+    for each window's groups."""
 
-    def __init__(self, table_rows: Sequence[str]) -> None:
+    def __init__(self, rows: Sequence[str]) -> None:
         self.fields = dict(FACT_FIELDS) | {
-            facts.table_column(place): kind for place, kind in enumerate(table_rows)
+            facts.table_column(place): kind for place, kind in enumerate(rows)
         }
         # Made once, because there are many of them and each takes some calls to Java.
         self._absent = {
@@ -126,6 +133,20 @@ def as_ledger(events: DataFrame) -> DataFrame:
 def without_fields(frame: DataFrame) -> DataFrame:
     """Takes a stream's fields away again, to make room for the next one's."""
     return frame.select([name for name in frame.columns if name.startswith(_OURS)])
+
+
+def kept_as(column: ViewColumn) -> str:
+    """The type of a view's column in a fact."""
+    return _KEPT_AS.get(column.type, SPARK_TYPES[column.type])
+
+
+def kept(value: Column, column: ViewColumn) -> Column:
+    """A value as it stands in a fact."""
+    if column.type == "timestamp":
+        value = fn.unix_micros(value)
+    elif column.type == "decimal":
+        value = value.try_cast(WIDE_DECIMAL)
+    return value.cast(kept_as(column)).alias(column.name)
 
 
 def typed(text: Column, column: ViewColumn) -> Column:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,16 +18,23 @@ from tidemark.pipeline.decode.shape import (
     made_name,
     without_fields,
 )
+from tidemark.pipeline.decode.stream_fields import StreamFields
 from tidemark.pipeline.decode.tables import TableDecoder
 from tidemark.pipeline.decode.time import TimeDecoder
 from tidemark.pipeline.decode.usage import UsageDecoder
-from tidemark.pipeline.definitions import Definitions
+from tidemark.pipeline.decode.windows import WindowDecoder
+from tidemark.pipeline.definitions import Definitions, TableDefinition
 from tidemark.pipeline.output.schema import Column as ViewColumn
 from tidemark.pipeline.time.messages import MESSAGES_FIELD
 from tidemark.pipeline.time.plans import plan_of
 from tidemark.pipeline.time.registry import EventtimeTypeRegistry
+from tidemark.pipeline.windows.definition import NumberedWindow, WindowDefinition
 
-Views: TypeAlias = Literal["all", "meters", "tables"]
+Views: TypeAlias = Literal["all", "meters", "tables", "windows"]
+
+
+_Reading: TypeAlias = tuple[str, tuple[ViewColumn, ...], str | None, str | None]
+"""A stream, its fields, and where its time is and how it is written."""
 
 
 class Decoder:
@@ -39,7 +47,6 @@ class Decoder:
         definitions: Definitions,
         registry: EventtimeTypeRegistry,
     ) -> None:
-        resolve_time = registry.resolve
         self._usage: UsageDecoder | None = None
         usage = {name: s for name, s in config.streams.items() if s.kind == "usage"}
         if definitions.meters:
@@ -49,20 +56,24 @@ class Decoder:
                 for field, declared in stream.fields.items()
             ]
             self._usage = UsageDecoder(spark, definitions.meters, name, meta)
+        # What is read of a stream is read once for all of its views.
+        self._fields: dict[_Reading, StreamFields] = {}
+
+        def fields_of(view: TableDefinition | WindowDefinition) -> StreamFields:
+            reading = (view.stream, view.fields, view.time_column, view.time_type)
+            if reading not in self._fields:
+                self._fields[reading] = _fields(config, reading, registry)
+            return self._fields[reading]
+
+        first = len(definitions.meters)
         self._tables = [
-            TableDecoder(
-                spark,
-                table,
-                view=len(definitions.meters) + place,
-                place=place,
-                required=frozenset(
-                    field
-                    for field, declared in config.streams[table.stream].fields.items()
-                    if declared.required
-                ),
-                time_parser=None if table.time_type is None else resolve_time(table.time_type),
-            )
+            TableDecoder(spark, table, first + place, place, fields_of(table))
             for place, table in enumerate(definitions.tables)
+        ]
+        after = len(definitions.tables)
+        self._windows = [
+            WindowDecoder(spark, window, first + place, place, fields_of(window))
+            for place, window in enumerate(definitions.windows, after)
         ]
         records = {
             name
@@ -71,30 +82,54 @@ class Decoder:
             and MESSAGES_FIELD in stream.fields
             and stream.fields[MESSAGES_FIELD].type == "json"
         }
-        self._time = TimeDecoder(plan_of(config), config.pipeline.ordered, records, registry)
-        self._shape = FactShape([table.row_type for table in self._tables])
+        windowed = {window.stream for window in definitions.windows}
+        ordered = config.pipeline.ordered
+        self._time = TimeDecoder(plan_of(config), ordered, records, registry, windowed)
+        rows = [table.row_type for table in self._tables]
+        self._shape = FactShape([*rows, *(window.row_type for window in self._windows)])
 
     @property
     def calculated(self) -> list[tuple[ViewColumn, ...]]:
         """The calculated columns of each table."""
         return [table.calculated for table in self._tables]
 
+    @property
+    def windows(self) -> list[NumberedWindow]:
+        """The windows as their facts are told apart."""
+        return [window.numbered for window in self._windows]
+
+    @property
+    def records(self) -> Sequence[str]:
+        """The streams whose events may stand in the time of others."""
+        return self._time.records
+
     def facts(self, events: DataFrame, *, whole: bool = False, of: Views = "all") -> DataFrame:
         """The facts of these events, and one for each commit among them.
 
-        With `whole`, for a fold from the beginning, usage that is no fact of a meter is there too,
-        without a value, and nothing for the time stage. `of` leaves out what is not needed.
+        With `whole`, for a fold from the beginning, events that are no facts of a meter or a window
+        are there too, without a value. `of` leaves out what is not needed: the time stage's is
+        there with all views and with windows.
         """
         frame = as_ledger(events)
         names: list[str] = []
-        if self._usage is not None and of != "tables":
+        if self._usage is not None and of in ("all", "meters"):
             frame, names = self._usage.facts(frame, self._shape, whole=whole)
             frame = without_fields(frame)
-        for table in self._tables if of != "meters" else ():
-            frame, name = table.fact(frame, self._shape)
-            frame = without_fields(frame)
-            names.append(name)
-        if self._time.streams and not whole:
+        decoders: list[TableDecoder | WindowDecoder] = []
+        decoders += self._tables if of in ("all", "tables") else ()
+        decoders += self._windows if of in ("all", "windows") else ()
+        for fields in self._fields.values():
+            views = [decoder for decoder in decoders if decoder.fields is fields]
+            if views:
+                frame = fields.added_to(frame)
+                frame = frame.select("*", *(it for view in views for it in view.attempts()))
+                made_facts = {
+                    made_name(f"fact_{view.view}"): view.fact(self._shape, whole=whole)
+                    for view in views
+                }
+                frame = without_fields(frame.withColumns(made_facts))
+                names += made_facts
+        if self._time.streams and of in ("all", "windows"):
             frame, name = self._time.fact(frame, self._shape)
             names.append(name)
         commit = self._shape.fact(view=facts.NO_VIEW, kind=facts.COMMIT, slot=0)
@@ -106,3 +141,15 @@ class Decoder:
         )
         # Not a filter of the array, which Spark does not compile, nor anything inside it.
         return exploded.filter(fn.col("fact").isNotNull()).select(*EVENT_FIELDS, "fact.*")
+
+
+def _fields(config: Config, reading: _Reading, registry: EventtimeTypeRegistry) -> StreamFields:
+    stream, fields, time_column, time_type = reading
+    declared = config.streams[stream].fields.items()
+    return StreamFields(
+        stream,
+        fields,
+        frozenset(name for name, field in declared if field.required),
+        time_column,
+        None if time_type is None else registry.resolve(time_type),
+    )

@@ -23,7 +23,8 @@ from tidemark.pipeline.time.registry import EventtimeTypeRegistry
 class TimeDecoder:
     """Decodes for streams whose events have a time of their own or are written in order.
 
-    `records` are streams whose events hold messages of others.
+    `records` are streams whose events hold messages of others, `windowed` those whose ends close
+    windows.
     """
 
     def __init__(
@@ -32,16 +33,24 @@ class TimeDecoder:
         ordered: Collection[str],
         records: Collection[str],
         registry: EventtimeTypeRegistry,
+        windowed: Collection[str] = (),
     ) -> None:
         self._plan = plan
         self._ordered = sorted(ordered)
         self._records = sorted(set(records) - set(plan.timed)) if plan.timed else []
         self._registry = registry
+        self._windowed = windowed
+        self._timed = sorted({*plan.timed, *self._ordered, *self._records})
 
     @property
     def streams(self) -> Sequence[str]:
         """The streams it looks at; of all others nobody needs the time."""
-        return sorted({*self._plan.timed, *self._ordered, *self._records})
+        return sorted({*self._timed, *self._windowed})
+
+    @property
+    def records(self) -> Sequence[str]:
+        """The streams whose events may stand in the time of others."""
+        return self._records
 
     def fact(self, frame: DataFrame, shape: FactShape) -> tuple[DataFrame, str]:
         """The rows with a column for the time stage's fact, null where there is none."""
@@ -73,6 +82,7 @@ class TimeDecoder:
                 stream.isin(self.streams),
                 fn.when(control == "end", shape.fact(**place, kind=facts.END, time_stream=stream))
                 .when(control.isNotNull() | made("time_stream").isNull(), None)
+                .when(~stream.isin(self._timed), None)
                 .when(made("time_ts").isNull(), error)
                 .otherwise(tuple_of),
             ),

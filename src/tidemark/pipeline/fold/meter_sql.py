@@ -11,14 +11,13 @@ from collections.abc import Iterable
 from typing import Final
 
 from tidemark.pipeline.definitions import COUNTERS, Aggregate
+from tidemark.pipeline.fold.exact_sql import ORDER_BASE, mean_sql
 from tidemark.pipeline.fold.tallies import WANTED
 from tidemark.pipeline.fold.texts import WIDE, json_sql, object_sql, quoted
 from tidemark.pipeline.output.schema import ViewSchema
 
 # Earlier than every commit.
 BEFORE: Final = -1
-# Times and sequences are positive and below this, so one number sorts as both do.
-ORDER_BASE: Final = 10**18
 # What these show as counted is a counter of its own already.
 _SHOWN_AS_COUNTED: Final[dict[Aggregate, str]] = {
     "sum": "agg_sum",
@@ -207,7 +206,7 @@ def _counted(aggregate: Aggregate) -> str:
         "min": "agg_min",
         "count": f"agg_count::{WIDE}",
         "last": "last",
-        "avg": _mean("agg_sum", "agg_count"),
+        "avg": mean_sql("agg_sum", "agg_count"),
         "unique": f"distinct_counted::{WIDE}",
     }[aggregate]
 
@@ -219,7 +218,7 @@ def _everything(aggregate: Aggregate) -> str:
         "min": "all_min",
         "count": f"all_count::{WIDE}",
         "last": "all_last",
-        "avg": _mean("all_sum", "all_count"),
+        "avg": mean_sql("all_sum", "all_count"),
         "unique": f"distinct_all::{WIDE}",
     }[aggregate]
 
@@ -294,17 +293,3 @@ def _place(prefix: str) -> str:
 def _taken_apart(place: str, name: str) -> str:
     operator = "//" if name.endswith("_ts") else "%"
     return f"({place} {operator} {ORDER_BASE})::BIGINT"
-
-
-def _mean(total: str, count: str) -> str:
-    """The quotient to nine places, half to even; in whole billionths, as SQL divides in floats."""
-    billionths = f"replace(({total})::{WIDE}::VARCHAR, '.', '')::HUGEINT"
-    size, half = f"abs({billionths})", f"2 * (abs({billionths}) % {count})"
-    up = f"({half} > {count} OR ({half} = {count} AND ({size} // {count}) % 2 = 1))"
-    quotient = f"(sign({billionths})::HUGEINT * ({size} // {count} + {up}::HUGEINT))"
-    digits = f"abs({quotient})::VARCHAR"
-    # Padding to a length would also cut what is longer.
-    digits = f"lpad({digits}, greatest(10, length({digits}))::INTEGER, '0')"
-    sign = f"CASE WHEN {quotient} < 0 THEN '-' ELSE '' END"
-    text = f"{sign} || left({digits}, -9) || '.' || right({digits}, 9)"
-    return f"CASE WHEN {count} > 0 THEN ({text})::{WIDE} END"

@@ -19,12 +19,12 @@ from tidemark.pipeline.definitions import (
     members_schema,
     meter_schema,
 )
+from tidemark.pipeline.fold.exact_sql import ORDER_BASE
 from tidemark.pipeline.fold.meter_rows import ReadRows
 from tidemark.pipeline.fold.meter_sql import (
     BEFORE,
     CHANGES_SQL,
     DISTINCT_SQL,
-    ORDER_BASE,
     constant_runs,
     partials_sql,
     rows_sql,

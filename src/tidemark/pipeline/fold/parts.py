@@ -40,6 +40,8 @@ COMMITS: Final = "commits"
 # Events and ends of streams, for the time stage.
 TUPLES: Final = "tuples"
 ENDS: Final = "ends"
+# Facts of windows, which are folded in the driver, when it is known how far time has come.
+WINDOW_FACTS: Final = "window facts"
 # Corrections, whose owners must be folded anew from the ledger.
 CORRECTED: Final = "corrected"
 # Keys of a table that were folded anew: what the first fold said of them does not hold.

@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from tidemark.pipeline import facts
 from tidemark.pipeline.definitions import ORDER, TableDefinition, deleted_schema
+from tidemark.pipeline.fold.exact_sql import ORDER_BASE
 from tidemark.pipeline.fold.meter_rows import ReadRows
-from tidemark.pipeline.fold.meter_sql import BEFORE, ORDER_BASE
+from tidemark.pipeline.fold.meter_sql import BEFORE
 from tidemark.pipeline.fold.parts import (
     CHANGES,
     CHANGES_SCHEMA,

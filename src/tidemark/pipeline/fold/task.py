@@ -27,6 +27,7 @@ from tidemark.pipeline.fold.parts import (
     ERRORS,
     ERRORS_SCHEMA,
     TUPLES,
+    WINDOW_FACTS,
     Part,
     to_ipc,
 )
@@ -38,6 +39,8 @@ from tidemark.pipeline.output.schema import ViewSchema
 from tidemark.pipeline.source.failures import brought_home
 from tidemark.pipeline.time.reorder import TUPLES_SCHEMA
 from tidemark.pipeline.time.watermarks import ENDS_SCHEMA
+from tidemark.pipeline.windows.definition import WindowDefinition
+from tidemark.pipeline.windows.facts import FACTS_FIELDS, GROUPS
 
 OpenViews = Callable[[], Awaitable[ViewsSink]]
 """Opens the views store in the process of a task; it must pickle."""
@@ -55,9 +58,10 @@ PLAIN_LIMIT: Final = 2_000
 
 
 class FoldedView(msgspec.Struct, frozen=True):
-    """A view as the tasks need it; `place` is a table's number among the tables."""
+    """A view as the tasks need it; `place` is a table's number among the tables, or a window's
+    after all of them."""
 
-    definition: MeterDefinition | TableDefinition
+    definition: MeterDefinition | TableDefinition | WindowDefinition
     schema: ViewSchema
     logged: bool
     place: int = 0
@@ -65,8 +69,8 @@ class FoldedView(msgspec.Struct, frozen=True):
     @property
     def stage(self) -> str:
         """How errors name it."""
-        kind = "meter" if isinstance(self.definition, MeterDefinition) else "table"
-        return f"{kind} {self.definition.name}"
+        kinds = {MeterDefinition: "meter", TableDefinition: "table", WindowDefinition: "window"}
+        return f"{kinds[type(self.definition)]} {self.definition.name}"
 
 
 class FoldTask:
@@ -97,7 +101,7 @@ class FoldTask:
             if corrections.num_rows:
                 yield Part(view.definition.name, CORRECTED, corrections)
             own = own.filter(pc.not_equal(own.column("kind"), facts.ERROR))
-            if isinstance(view.definition, TableDefinition):
+            if not isinstance(view.definition, MeterDefinition):
                 own = own.filter(pc.equal(own.column("kind"), facts.FACT))
             else:
                 # Owners do not share slots with others but by a collision of hashes, after which
@@ -108,7 +112,9 @@ class FoldTask:
                 if refolded.num_rows > corrections.num_rows:
                     yield Part(view.definition.name, CORRECTED, _one_each(refolded))
                 own = own.filter(pc.invert(is_corrected))
-            if own.num_rows:
+            if isinstance(view.definition, WindowDefinition):
+                yield Part(view.definition.name, WINDOW_FACTS, _window_facts(own, view.place))
+            elif own.num_rows:
                 yield from self._fold(view, own, read)
 
     def _fold(self, view: FoldedView, own: pa.Table, read: _Reader) -> list[Part]:
@@ -119,6 +125,7 @@ class FoldTask:
             return fold_rows(
                 definition, view.schema, view.place, own, read.rows, logged=view.logged
             )
+        assert isinstance(definition, MeterDefinition)
         fold = fold_plain if own.num_rows < self._plain_limit else fold_vectorised
         return fold(definition, own, read.rows, logged=view.logged)
 
@@ -159,7 +166,7 @@ class RefoldTask:
                     read.rows,
                     logged=view.logged,
                 )
-            else:
+            elif isinstance(definition, MeterDefinition):
                 yield from fold_corrected(
                     definition, own, self._start, read.rows, logged=view.logged
                 )
@@ -217,6 +224,12 @@ def _for_time(table: pa.Table) -> Iterator[Part]:
             yield Part("", part, pa.table(columns).cast(schema))
     timeless = table.filter(pc.equal(table.column("view"), facts.NO_VIEW))
     yield _errors("", "time", _of_kind(timeless, facts.ERROR))
+
+
+def _window_facts(table: pa.Table, place: int) -> pa.Table:
+    columns = {name: table.column(name).cast(kind) for name, kind in FACTS_FIELDS.items()}
+    columns |= {"slot": table.column("slot"), GROUPS: table.column(facts.table_column(place))}
+    return pa.table(columns)
 
 
 def _of_kind(table: pa.Table, kind: str) -> pa.Table:

@@ -40,6 +40,9 @@ class ViewsSink(Protocol):
         `values` are aligned with the view's columns. The work grows with the keys asked for only.
         """
 
+    async def scan_state(self, view: str, *, after: str | None, limit: int) -> list[ViewRow]:
+        """The first rows by key, hidden columns too, that come after a key."""
+
     async def read_pipeline_state(self) -> dict[str, bytes]: ...
 
     async def close(self) -> None: ...

@@ -8,7 +8,7 @@ transaction as all else that the batch derives, and goes on from it after a rest
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 import duckdb
@@ -66,10 +66,13 @@ class TimeState(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What some commits give: by stream the records in order. They come after `start`."""
+    """What some commits give: by stream the records in order, and how the watermarks of those
+    moved that are watched (`MOVES_SCHEMA`). The commits come after `start` and up to `end`."""
 
     start: int | None
+    end: int
     records: dict[str, pa.Table]
+    moves: pa.Table
     state_after: bytes
 
 
@@ -81,10 +84,16 @@ class TimeStage:
     """
 
     def __init__(
-        self, plan: TimePlan, buffers: Mapping[str, PartStore], state_before: bytes | None = None
+        self,
+        plan: TimePlan,
+        buffers: Mapping[str, PartStore],
+        state_before: bytes | None = None,
+        *,
+        watched: Collection[str] = (),
     ) -> None:
-        """`buffers` has the streams that are put in order. Without a state, time begins with the
-        ledger. `DefinitionChanged` if the state was made with other settings."""
+        """`buffers` has the streams that are put in order, `watched` those whose watermarks
+        somebody goes by. Without a state, time begins with the ledger. `DefinitionChanged` if the
+        state was made with other settings."""
         self._plan = plan
         state = TimeState(plan.name, {}, None, _packed(watermarks.no_lanes()), {}, {})
         if state_before is not None:
@@ -99,6 +108,7 @@ class TimeStage:
         }
         self._connection = duckdb.connect(":memory:")
         watermarks.register_settings(self._connection, plan.streams, self._buffers)
+        self._watched = sorted(watched)
         by_commit = [name for name, time in plan.streams.items() if time.column is None]
         self._by_commit = pa.array(by_commit, pa.string())
 
@@ -164,7 +174,8 @@ class TimeStage:
             size = buffered.waiting_count if buffered else 0
             self._metrics[stream] = self._metrics[stream].plus(counts, size)
         start, self._reached = self._reached, last
-        return Step(start, released.records, self._state())
+        moves = watermarks.moves_of(connection, self._watched)
+        return Step(start, last, released.records, moves, self._state())
 
     def _check(self, commits: pa.Table, tuples: pa.Table) -> int:
         times = commits.column("received_at").to_pylist()

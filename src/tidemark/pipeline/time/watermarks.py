@@ -55,6 +55,16 @@ ENDS_SCHEMA: Final = pa.schema(
     [("stream", pa.string()), ("tenant_id", pa.string()), ("received_at", pa.int64())]
 )
 
+MOVES_SCHEMA: Final = pa.schema(
+    [
+        ("stream", pa.string()),
+        ("tenant_id", pa.string()),
+        ("received_at", pa.int64()),
+        ("w_before", pa.int64()),
+        ("w_after", pa.int64()),
+    ]
+)
+
 # Every lane there is now, numbered, with what is set for its stream and what it knew before.
 _LANE: Final = """
 CREATE OR REPLACE TEMP TABLE lanes AS
@@ -164,6 +174,19 @@ def move_watermarks(
     connection.execute(_LANE)
     connection.execute(_STEP)
     return query(connection, _LANES_AFTER).cast(LANES_SCHEMA)
+
+
+def moves_of(connection: DuckDBPyConnection, streams: Collection[str]) -> pa.Table:
+    """How the watermarks of these streams were before and after each commit that has data of a lane
+    or finds it idle, after `move_watermarks`."""
+    if not streams:
+        return MOVES_SCHEMA.empty_table()
+    wanted = ", ".join(f"'{stream}'" for stream in streams)
+    return query(
+        connection,
+        "SELECT stream, tenant_id, received_at, w_before, w_after"
+        f" FROM steps JOIN lanes USING (lane) WHERE stream IN ({wanted})",
+    ).cast(MOVES_SCHEMA)
 
 
 def query(connection: DuckDBPyConnection, sql: str) -> pa.Table:

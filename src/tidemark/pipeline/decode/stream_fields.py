@@ -1,0 +1,113 @@
+"""The fields of a stream's events as columns, their time, and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
+from pyspark.sql.types import StructType
+
+from tidemark.pipeline.decode.json_text import raw_member
+from tidemark.pipeline.decode.shape import SPARK_TYPES, ledger, made, made_name, struct_of, typed
+from tidemark.pipeline.output.schema import Column as ViewColumn
+
+TimeParser = Callable[[Column], Column]
+
+# Holds the text that is no JSON. No field has such a name.
+_CORRUPT = "@corrupt"
+
+
+class StreamFields:
+    """How the events of one stream, and what amends put in their place, are read: once for all
+    views of the stream.
+
+    `time_column` and its parser say where an event's time is, if not in the event itself.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        fields: Sequence[ViewColumn],
+        required: frozenset[str],
+        time_column: str | None,
+        time_parser: TimeParser | None,
+    ) -> None:
+        self._stream = stream
+        self._fields = fields
+        self._required = required
+        self._time_column = time_column
+        self._time_parser = time_parser
+
+    @property
+    def columns(self) -> StructType:
+        """What expressions may name, with its types."""
+        return struct_of(", ".join(f"`{f.name}` {SPARK_TYPES[f.type]}" for f in self._fields))
+
+    @property
+    def has_time(self) -> bool:
+        """Whether the time of an event is in one of its fields."""
+        return self._time_parser is not None
+
+    def time(self, otherwise: Column) -> Column:
+        """The time of an event in microseconds: `otherwise`, where no field holds it."""
+        return made("time") if self.has_time else otherwise
+
+    def fault(self) -> Column:
+        """A pair of code and message for an event that no view can take, else null."""
+        return made("fault")
+
+    def added_to(self, frame: DataFrame) -> DataFrame:
+        """The rows with the fields under their own names, their time and their faults."""
+        amended = ledger("control") == "amend"
+        event = raw_member(fn.when(amended, ledger("data")), "event")
+        content = fn.when(amended, raw_member(event, "data")).when(
+            ledger("control").isNull(), ledger("data")
+        )
+        frame = frame.withColumn(
+            made_name("content"), fn.when(ledger("stream") == self._stream, content)
+        )
+        names = (*(field.name for field in self._fields), _CORRUPT)
+        texts = ", ".join(f"`{name}`: string" for name in names)
+        frame = frame.withColumn(
+            made_name("texts"),
+            fn.from_json(
+                made("content"), f"struct<{texts}>", {"columnNameOfCorruptRecord": _CORRUPT}
+            ),
+        )
+        fields = []
+        for field in self._fields:
+            text = made("texts")[field.name]
+            if field.type == "json":
+                raw = fn.when(text.isNotNull(), raw_member(made("content"), field.name))
+                fields.append(raw.alias(field.name))
+            else:
+                fields.append(typed(text, field).alias(field.name))
+        frame = frame.select("*", *fields)
+        if self._time_parser is not None and self._time_column is not None:
+            time = fn.unix_micros(self._time_parser(fn.col(self._time_column)))
+            frame = frame.withColumn(made_name("time"), time)
+        return frame.withColumn(made_name("fault"), self._faults())
+
+    def _faults(self) -> Column:
+        texts = made("texts")
+        is_object = made("content").startswith("{") & texts[_CORRUPT].isNull()
+        faults = fn.when(
+            ~fn.coalesce(is_object, fn.lit(False)),
+            fault("undecodable", "the data is not a JSON object"),
+        )
+        for field in self._fields:
+            absent, value = texts[field.name].isNull(), fn.col(field.name)
+            if field.name in self._required:
+                faults = faults.when(absent, fault("missing_field", f"{field.name} is missing"))
+            wrong = fault("invalid_field", f"{field.name} is not of type {field.type}")
+            faults = faults.when(~absent & value.isNull(), wrong)
+        if self.has_time:
+            wrong = fault("invalid_event_time", f"{self._time_column} holds no valid time")
+            faults = faults.when(made("time").isNull(), wrong)
+        return faults
+
+
+def fault(code: str, message: str) -> Column:
+    """A pair of code and message."""
+    return fn.array(fn.lit(code), fn.lit(message))

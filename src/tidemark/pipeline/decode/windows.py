@@ -1,0 +1,146 @@
+"""Events of a stream as facts of windows."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as fn
+
+from tidemark.pipeline import facts
+from tidemark.pipeline.decode.shape import (
+    FIRST_SHOWN_US,
+    LAST_SHOWN_US,
+    FactShape,
+    attempt_name,
+    kept,
+    kept_as,
+    ledger,
+)
+from tidemark.pipeline.decode.stream_fields import StreamFields, fault
+from tidemark.pipeline.expressions import checked_type, require_type, tried
+from tidemark.pipeline.windows.definition import NumberedWindow, WindowDefinition
+
+NUMBERS: Final = ("tinyint", "smallint", "int", "bigint", "decimal")
+_WHERE, _VALUE = 0, 1
+
+
+class WindowDecoder:
+    """Decodes for the windows of one definition. Making one checks its expressions.
+
+    `view` is its number among all views, `place` that of the column with its groups.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        window: WindowDefinition,
+        view: int,
+        place: int,
+        fields: StreamFields,
+    ) -> None:
+        self._spark = spark
+        self._window = window
+        self.view = view
+        self._place = place
+        self.fields = fields
+        self._tried: list[Column] | None = None
+        # By `whole`: putting one together takes longer than a small batch.
+        self._facts: dict[bool, Column] = {}
+        columns, path = self.fields.columns, f"windows.{window.name}"
+        kind = checked_type(spark, window.value, columns, f"{path}.value")
+        require_type(kind, NUMBERS, window.value, f"{path}.value")
+        if window.where is not None:
+            kind = checked_type(spark, window.where, columns, f"{path}.where")
+            require_type(kind, ("boolean",), window.where, f"{path}.where")
+
+    @property
+    def numbered(self) -> NumberedWindow:
+        return NumberedWindow(self._window, self.view, facts.table_column(self._place))
+
+    @property
+    def row_type(self) -> str:
+        """The struct that holds the values of the groups, as it stands in the facts."""
+        groups = ", ".join(f"`{group.name}`: {kept_as(group)}" for group in self._window.groups)
+        # A struct must have something in it.
+        return f"struct<{groups or '`@none`: boolean'}>"
+
+    def attempts(self) -> list[Column]:
+        """The columns that its fact needs besides those of the stream."""
+        if self._tried is None:
+            expressions = {_VALUE: self._window.value, _WHERE: self._window.where}
+            self._tried = [
+                tried(self._spark, expression).alias(attempt_name(self.view, place))
+                for place, expression in expressions.items()
+                if expression is not None
+            ]
+        return self._tried
+
+    def fact(self, shape: FactShape, *, whole: bool) -> Column:
+        """The window's fact, null where there is none.
+
+        With `whole`, events that are no facts are there too, without a value: a correction may
+        make facts of them.
+        """
+        if whole not in self._facts:
+            self._facts[whole] = self._fact(shape, whole=whole)
+        return self._facts[whole]
+
+    def _fact(self, shape: FactShape, *, whole: bool) -> Column:
+        window, control = self._window, ledger("control")
+        # The time of an amended event without a time of its own is that of its original.
+        time = self.fields.time(fn.when(control.isNull(), ledger("received_at")))
+        owner = {
+            "view": fn.lit(self.view),
+            "slot": fn.xxhash64(
+                fn.lit(self.view), ledger("tenant_id"), *(fn.col(n) for n in window.group_by)
+            ),
+        }
+        attempt, passes = fn.col(attempt_name(self.view, _VALUE)), fn.lit(True)
+        value = attempt["v"].try_cast(facts.VALUE_TYPE)
+        failed = attempt.isNull()
+        if window.where is not None:
+            condition = fn.col(attempt_name(self.view, _WHERE))
+            passes = fn.coalesce(condition["v"], fn.lit(False))
+            # The value of an event that is not taken plays no part.
+            failed = condition.isNull() | (passes & failed)
+        own = self.fields.fault()
+        error = (
+            fn.when(own.isNotNull(), own)
+            .when(
+                failed,
+                fault(
+                    "expression_failed",
+                    f"an expression of window {window.name} fails for this event",
+                ),
+            )
+            .when(
+                passes & attempt["v"].isNotNull() & value.isNull(),
+                fault(
+                    "value_out_of_range",
+                    "the value does not have 19 digits before the point and 9 after",
+                ),
+            )
+            .when(
+                ~time.between(FIRST_SHOWN_US + window.size_us, LAST_SHOWN_US - window.size_us),
+                fault("value_out_of_range", "its windows are not within the years 1 to 9999"),
+            )
+        )
+        groups = [kept(fn.col(group.name), group) for group in window.groups]
+        place = {
+            "ts": time,
+            facts.table_column(self._place): fn.struct(*groups or [fn.lit(True).alias("@none")]),
+        }
+        kind = fn.coalesce(control, fn.lit(facts.FACT))
+        return fn.when(
+            (ledger("stream") == window.stream)
+            & (control.isNull() | control.isin(facts.VOID, facts.AMEND)),
+            fn.when(control == "void", shape.fact(**owner, kind=facts.VOID))
+            .when(
+                error.isNotNull(),
+                shape.fact(**owner, kind=facts.ERROR, error_code=error[0], error_message=error[1]),
+            )
+            .when(passes & value.isNotNull(), shape.fact(**owner, **place, kind=kind, value=value))
+            # An amend that makes it no fact any more.
+            .when((control == "amend") | fn.lit(whole), shape.fact(**owner, **place, kind=kind)),
+        )

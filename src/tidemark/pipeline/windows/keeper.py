@@ -1,0 +1,108 @@
+"""All windows of a pipeline between two commits of the views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.pipeline.fold.parts import ENDS, WINDOW_FACTS, Gathered
+from tidemark.pipeline.output.port import ViewRow
+from tidemark.pipeline.time.stage import Step
+from tidemark.pipeline.time.watermarks import ENDS_SCHEMA
+from tidemark.pipeline.windows.definition import WindowDefinition
+from tidemark.pipeline.windows.facts import no_facts
+from tidemark.pipeline.windows.fold import MOVES_SCHEMA, WindowFold
+from tidemark.pipeline.windows.refolded import Refolded
+
+ReadWhole = Callable[[str], Iterable[ViewRow]]
+"""All rows of a view, hidden columns too."""
+
+
+class Anew(NamedTuple):
+    """What was folded anew of a window, and the slots that hold all facts of it."""
+
+    slots: frozenset[int]
+    refolded: Refolded
+
+
+class WindowKeeper:
+    """After a failure, and when a batch was not committed, it is to be thrown away."""
+
+    def __init__(
+        self, windows: Sequence[WindowDefinition], unlogged: frozenset[str], read: ReadWhole
+    ) -> None:
+        """Goes on from what is committed."""
+        self._folds = []
+        for window in windows:
+            fold = WindowFold(window, logged=window.name not in unlogged)
+            members = read(window.members_view) if window.aggregate == "unique" else ()
+            fold.load(read(window.open_view), members)
+            self._folds.append(fold)
+
+    def close(self) -> None:
+        for fold in self._folds:
+            fold.close()
+
+    def begin(self, anew: Mapping[str, Anew]) -> None:
+        """A batch begins, of which these windows were folded anew, by view."""
+        for fold in self._folds:
+            if fold.window.name in anew:
+                fold.set_aside(anew[fold.window.name].refolded)
+
+    def take(
+        self, gathered: Gathered, commits: pa.Table, step: Step, anew: Mapping[str, Anew]
+    ) -> None:
+        """Take in the commits of a step of the time stage."""
+        for fold in self._folds:
+            window = fold.window
+            facts = gathered.take(window.name, WINDOW_FACTS)
+            facts = no_facts(window) if facts is None else _within(facts, step)
+            if window.name in anew:
+                slots = pa.array(anew[window.name].slots, pa.int64())
+                is_apart = pc.is_in(facts.column("slot"), value_set=slots)
+                facts = facts.filter(pc.invert(is_apart))
+            ends = gathered.take("", ENDS)
+            fold.take(
+                facts,
+                _moves(window, _within(commits, step), step),
+                _ends(window, _within(ENDS_SCHEMA.empty_table() if ends is None else ends, step)),
+            )
+
+    def end(self, gathered: Gathered, anew: Mapping[str, Anew]) -> None:
+        """A batch has ended; what it changes is added to what was gathered."""
+        for fold in self._folds:
+            if fold.window.name in anew:
+                fold.put_back(anew[fold.window.name].refolded)
+            for part in fold.parts():
+                gathered.add(part)
+
+
+def _moves(window: WindowDefinition, commits: pa.Table, step: Step) -> pa.Table:
+    if window.time_column is not None:
+        own = step.moves.filter(pc.equal(step.moves.column("stream"), window.stream))
+        return own.select(MOVES_SCHEMA.names).cast(MOVES_SCHEMA)
+    # All tenants go by the commits of all streams.
+    times = commits.column("received_at").to_pylist()
+    columns = [[None] * len(times), times, [step.start, *times[:-1]], times]
+    return pa.table(
+        [pa.array(c, f.type) for c, f in zip(columns, MOVES_SCHEMA, strict=True)],
+        schema=MOVES_SCHEMA,
+    )
+
+
+def _ends(window: WindowDefinition, ends: pa.Table) -> pa.Table:
+    own = ends.filter(pc.equal(ends.column("stream"), window.stream))
+    own = own.select(["tenant_id", "received_at"]).group_by(["tenant_id", "received_at"])
+    return own.aggregate([]).rename_columns(["tenant_id", "ended_at"])
+
+
+def _within(rows: pa.Table, step: Step) -> pa.Table:
+    """Those of the commits of a step."""
+    times = rows.column("received_at")
+    wanted = pc.less_equal(times, step.end)
+    if step.start is not None:
+        wanted = pc.and_(wanted, pc.greater(times, step.start))
+    return rows.filter(wanted)
