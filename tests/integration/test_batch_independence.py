@@ -132,7 +132,7 @@ def windows(*names: str) -> list[Window]:
 CORRECTED = History(
     mixed_ledger(98, commits=7, entries=3),
     named("m_sum", "m_unique", "m_avg"),
-    [DELETING],
+    [],
     windows("greatest", "means"),
 )
 UNCORRECTED = History(

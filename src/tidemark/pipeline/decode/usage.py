@@ -68,17 +68,17 @@ class UsageDecoder:
         make facts of them.
         """
         frame = self._with_fields(frame)
-        names = []
+        attempts, made_facts = [], {}
         for view, meter in enumerate(self._meters):
-            attempts = [tried(self._spark, meter.value).alias(attempt_name(view, _VALUE))]
+            attempts.append(tried(self._spark, meter.value).alias(attempt_name(view, _VALUE)))
             if meter.where is not None:
                 attempts.append(tried(self._spark, meter.where).alias(attempt_name(view, _WHERE)))
-            names.append(made_name(f"fact_{view}"))
-            frame = frame.select("*", *attempts)
             if (view, whole) not in self._facts:
                 self._facts[view, whole] = self._fact(view, meter, shape, whole=whole)
-            frame = frame.withColumn(names[-1], self._facts[view, whole])
-        return frame, names
+            made_facts[made_name(f"fact_{view}")] = self._facts[view, whole]
+        # All at once: Spark looks at the whole plan anew with every step.
+        frame = frame.select("*", *attempts).withColumns(made_facts)
+        return frame, list(made_facts)
 
     def _columns(self) -> StructType:
         """What expressions may name, with its types."""
