@@ -1,7 +1,8 @@
 """What meters, tables, windows and event time must come to, computed the plain way.
 
 Nothing here is clever or fast, and nothing here knows the product: the standard library, and a
-pattern engine for filters, are all it imports. It is what the product is compared with, so it must be easier to believe than the product.
+pattern engine for filters, are all it imports. It is what the product is compared with, so it must
+be easier to believe than the product.
 
 | module | what it holds |
 |---|---|
