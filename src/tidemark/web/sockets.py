@@ -15,7 +15,8 @@ GOING_AWAY = 1001
 INTERNAL = 1011
 # An application's own close codes are 4000 and up; ours follow the HTTP status they stand for.
 CLOSE_CODE_BASE = 4000
-MAX_CLOSE_REASON_BYTES = 120
+# A close frame has room for 125 bytes, two of which are the code.
+MAX_CLOSE_REASON_BYTES = 123
 CLOSE_TIMEOUT_S = 1.0
 
 
@@ -55,7 +56,7 @@ class WebSocket:
 
     async def close(self, code: int, reason: str = "") -> None:
         """Say goodbye; a peer that does not listen any more is left without."""
-        cut = reason.encode()[:MAX_CLOSE_REASON_BYTES].decode("utf-8", "ignore")
+        cut = shortened_reason(reason)
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self._send({"type": "websocket.close", "code": code, "reason": cut})
@@ -66,3 +67,8 @@ class WebSocket:
             {"type": "websocket.http.response.start", "status": status, "headers": headers}
         )
         await self._send({"type": "websocket.http.response.body", "body": body})
+
+
+def shortened_reason(reason: str) -> str:
+    """As much of a reason as fits into a close frame."""
+    return reason.encode()[:MAX_CLOSE_REASON_BYTES].decode("utf-8", "ignore")

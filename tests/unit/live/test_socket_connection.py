@@ -16,9 +16,10 @@ from tidemark.config import Config
 from tidemark.errors import TidemarkError
 from tidemark.live.access import Gatekeeper
 from tidemark.live.errors import SlowClient
-from tidemark.live.sockets.connection import Connection, ConnectionLimits, shortened
+from tidemark.live.sockets.connection import Connection, ConnectionLimits
 from tidemark.live.sockets.subscription import Subscription
 from tidemark.web.messages import Disconnected
+from tidemark.web.sockets import shortened_reason
 from tidemark.web.wire import WIRE, text_frame
 
 
@@ -283,6 +284,6 @@ async def test_a_subscription_that_is_given_up_twice_is_told_nothing() -> None:
 
 
 def test_a_reason_is_cut_between_two_letters() -> None:
-    assert shortened("a" * 200) == "a" * 123
-    assert shortened("ü" * 200) == "ü" * 61
-    assert shortened("fits") == "fits"
+    assert shortened_reason("a" * 200) == "a" * 123
+    assert shortened_reason("ü" * 200) == "ü" * 61
+    assert shortened_reason("fits") == "fits"

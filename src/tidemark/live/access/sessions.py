@@ -49,9 +49,6 @@ class Session(msgspec.Struct, frozen=True):
         subject = self.claims.get("sub")
         return not self.by_token or (isinstance(subject, str) and subject != "")
 
-    def expired(self, now_us: int) -> bool:
-        return self.expires_at is not None and now_us >= self.expires_at
-
 
 class _StoredSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A session as triggers keep it. Nothing has a default: what is missing must not widen it."""

@@ -28,7 +28,7 @@ from tidemark.live.sockets.messages import (
     read_message,
 )
 from tidemark.live.sockets.subscription import Subscription
-from tidemark.web.sockets import WebSocket
+from tidemark.web.sockets import WebSocket, shortened_reason
 from tidemark.web.wire import text_frame, wire_of
 
 log = logging.getLogger(__name__)
@@ -318,7 +318,7 @@ class Connection:
 
     def _end(self, code: int, reason: str) -> None:
         self._flush()
-        self._wire.end(code, shortened(reason))
+        self._wire.end(code, shortened_reason(reason))
 
     async def _stop(self) -> None:
         if self._expiry is not None:
@@ -334,12 +334,3 @@ def _too_many_operations(count: int) -> TooManySubscriptions:
         f"this connection has {count} operations under way already",
         hint="Wait for answers before you ask for more.",
     )
-
-
-# A close frame has room for 125 bytes, two of which are the code.
-_MAX_REASON_BYTES: Final = 123
-
-
-def shortened(reason: str) -> str:
-    """As much of a reason as fits into a close frame."""
-    return reason.encode()[:_MAX_REASON_BYTES].decode("utf-8", "ignore")
