@@ -28,7 +28,8 @@ run: ## Set up and start Tidemark with sample traffic on 127.0.0.1:8787
 	@exec $(BIN)/tidemark up --demo
 
 .PHONY: test
-test: setup postgres java classes browser lint types imports ## Set up, check and run every test
+test: setup java ## Set up, check and run every test
+	@$(MAKE) --jobs=3 --output-sync=target postgres classes browser lint types imports
 	@exec $(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 .PHONY: postgres

@@ -19,8 +19,9 @@ from benchmarks.pipeline.latency import measure_latency
 from benchmarks.pipeline.report import report
 from benchmarks.pipeline.results import Results, targets
 from benchmarks.pipeline.rig import FULL, QUICK, Rig
+from benchmarks.pipeline.windows import measure_windows
 
-PARTS: Final = ("catch-up", "growth", "latency")
+PARTS: Final = ("catch-up", "windows", "growth", "latency")
 DESCRIPTION: Final = "Measures the pipeline beside what plain Spark and DuckDB take for less."
 
 
@@ -48,6 +49,7 @@ async def _measure(options: argparse.Namespace, arguments: list[str]) -> Results
             command=" ".join(["python -m benchmarks.pipeline", *arguments]),
             machine=describe_machine(rig.postgres),
             catch_up=await measure_catch_up(rig) if "catch-up" in parts else None,
+            windows=await measure_windows(rig) if "windows" in parts else None,
             growth=await measure_growth(rig) if "growth" in parts else None,
             latency=await measure_latency(rig) if "latency" in parts else None,
             seconds=time.monotonic() - began,

@@ -9,6 +9,7 @@ from benchmarks.pipeline.catch_up import CatchUps
 from benchmarks.pipeline.growth import GROWTH_STORE, Step
 from benchmarks.pipeline.latency import LATENCY_STORE, Latency
 from benchmarks.pipeline.results import Results, targets
+from benchmarks.pipeline.windows import SIZE, WINDOW_STORE, Windowed
 
 
 def report(results: Results) -> str:
@@ -23,6 +24,8 @@ def _lines(results: Results) -> Iterator[str]:
         yield from _growth(results.growth)
     if results.latency is not None:
         yield from _latency(results.latency)
+    if results.windows is not None:
+        yield from _windows(results.windows)
     yield from section("Promised")
     yield from table(
         ("", "wanted", "measured", "met"),
@@ -97,3 +100,44 @@ def _latency(found: list[Latency]) -> Iterator[str]:
             for latency in found
         ],
     )
+
+
+def _windows(found: Windowed) -> Iterator[str]:
+    limits = found.limits
+    events = limits.events
+    yield from section(f"Windows of {SIZE}, and order by time, {events:,} events ({WINDOW_STORE})")
+    rows = []
+    for what, rate, runs, spark_s, duckdb_s in (
+        (
+            f"windows, {found.rows:,} rows and their changes",
+            found.windows_per_s,
+            found.windows,
+            limits.spark_windows_s,
+            limits.duckdb_windows_s,
+        ),
+        (
+            "in the order of time, to Parquet",
+            found.ordered_per_s,
+            found.ordered,
+            limits.spark_order_s,
+            limits.duckdb_order_s,
+        ),
+    ):
+        rows.append(
+            (
+                what,
+                f"{rate:,.0f}",
+                " ".join(f"{run.events_per_s:,.0f}" for run in runs),
+                f"{spark_s * rate / events:.2f}",
+                f"{duckdb_s * rate / events:.3f}",
+                f"{max(run.peak_rss_mib for run in runs):,.0f}",
+            )
+        )
+    for name, seconds in (
+        ("Spark: final windows only, from Parquet", limits.spark_windows_s),
+        ("DuckDB: final windows only, from Parquet", limits.duckdb_windows_s),
+        ("Spark: one sort, Parquet to Parquet", limits.spark_order_s),
+        ("DuckDB: one sort, Parquet to Parquet", limits.duckdb_order_s),
+    ):
+        rows.append((f"plain {name}", f"{events / seconds:,.0f}", *("",) * 4))
+    yield from table(("", "events/s", "runs", "of Spark", "of DuckDB", "peak MiB"), rows)

@@ -12,6 +12,7 @@ from benchmarks.ingest.results import Target
 from benchmarks.pipeline.catch_up import CatchUps
 from benchmarks.pipeline.growth import Step
 from benchmarks.pipeline.latency import Latency
+from benchmarks.pipeline.windows import Windowed
 
 LEAST_EVENTS_PER_S: Final = 30_000
 # "Flat" needs a bound: from run to run the same work varies by up to a third here.
@@ -28,6 +29,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     catch_up: CatchUps | None = None
     growth: list[Step] | None = None
     latency: list[Latency] | None = None
+    windows: Windowed | None = None
 
 
 def targets(results: Results) -> Iterator[Target]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -24,6 +25,13 @@ LATE_US: Final = 3 * 24 * 3_600 * SECOND_US
 LATE_SHARE: Final = 0.01
 
 
+async def append_commits(ledger: LedgerStore, commits: Iterable[HistoryCommit]) -> None:
+    """Appends them, many in one transaction."""
+    remaining = iter(commits)
+    while waiting := list(islice(remaining, COMMITS_AT_ONCE)):
+        await ledger.append_history(waiting, no_corrections)
+
+
 class Workload(msgspec.Struct, frozen=True):
     """Events of so many customers; the same numbers give the same events."""
 
@@ -33,14 +41,7 @@ class Workload(msgspec.Struct, frozen=True):
 
     async def append(self, ledger: LedgerStore, first: int, count: int) -> None:
         """Appends the events `first` to `first + count`, which are whole commits."""
-        waiting: list[HistoryCommit] = []
-        for commit in self.commits(first, count):
-            waiting.append(commit)
-            if len(waiting) == COMMITS_AT_ONCE:
-                await ledger.append_history(waiting, no_corrections)
-                waiting = []
-        if waiting:
-            await ledger.append_history(waiting, no_corrections)
+        await append_commits(ledger, self.commits(first, count))
 
     def commits(self, first: int, count: int) -> Iterator[HistoryCommit]:
         for begin in range(first, first + count, COMMIT_EVENTS):

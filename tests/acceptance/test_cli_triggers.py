@@ -205,7 +205,9 @@ def test_a_dead_letter_is_found_and_sent_again(world: World) -> None:
         attempts = it["last_attempts"]
         assert len(attempts) == it["attempts"]
         assert {one["response_status"] for one in attempts} == {500}
-        assert [one["status"] for one in attempts[-2:]] == ["pending", "dead"]
+        # On a busy machine the first may be the last.
+        statuses = [one["status"] for one in attempts]
+        assert statuses == ["pending"] * (len(attempts) - 1) + ["dead"]
     for status in ("delivered", "waiting"):
         assert world.deliveries("unlucky", "--status", status) == []
     shown = without_escapes(world.ask("deliveries", "unlucky", terminal=True).out)

@@ -293,6 +293,24 @@ async def test_a_ledger_gives_one_result_however_it_is_cut_shared_out_and_kept(
     assert set(outcomes) == {outcomes[0]}
 
 
+async def test_windows_without_event_time_are_corrected_as_the_reference_says(
+    tmp_path: Path,
+) -> None:
+    history = mixed_ledger(98, commits=7, entries=3)
+    untimed = [w for w in windows_of(None) if w.name in ("greatest", "means")]
+    wanted = settings_of([], [], untimed)
+    wanted["streams"][STREAM].pop("eventtime")
+    wanted["streams"][STREAM].pop("idleAfter")
+    wanted["pipeline"]["eventtime"]["enabled"] = False
+    async with places(tmp_path) as made:
+        ledger = await made.ledger("sqlite", history)
+        home, views = await made.views("sqlite", "views")
+        config = config_of(wanted, tmp_path / "state", ledger.url, home.url)
+        cut = cut_stream(anywhere(await ledger.ends()))
+        await run_pipeline(config, ledger.ledger, views, home.place, read_stream=cut)
+        await assert_as_the_window_reference(views, history.stream, untimed, TIME)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_any_ledger_cut_anywhere_gives_what_the_reference_gives(
     seed: int, tmp_path: Path

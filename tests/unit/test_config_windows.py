@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.unit.config_files import ConfigFile
+from tidemark.config.window_checks import WINDOW_COLUMNS
 from tidemark.config.window_model import WindowConfig
-from tidemark.pipeline.windows.definition import WindowDefinition
+from tidemark.pipeline.output.schema import Column
+from tidemark.pipeline.windows.definition import WindowDefinition, window_schemas
 
 MINUTE_US = 60_000_000
 TRADES = """\
@@ -155,3 +157,23 @@ def test_names_are_shared_with_meters_views_and_late_events(file: ConfigFile) ->
         problem = file.problem(TRADES + others)
         assert problem.path == path
         assert message in problem.message
+
+
+def test_no_group_can_have_the_name_of_a_column_that_windows_have() -> None:
+    column = Column("g", "string")
+    window = WindowDefinition(
+        name="w",
+        stream="s",
+        fields=(column,),
+        size_us=1,
+        every_us=1,
+        group_by=("g",),
+        aggregate="unique",
+        value="1",
+        where=None,
+        emit="close",
+        late="side_output",
+        refire_for_us=0,
+    )
+    names = {c.name for schema in window_schemas(window) for c in schema.columns}
+    assert names - {"g", "of_row"} <= WINDOW_COLUMNS

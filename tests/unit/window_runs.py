@@ -83,18 +83,28 @@ def run(
     **parts: Any,
 ) -> WindowResult:
     """What a window comes to over these commits, numbered in order."""
+    return fold_windows(ledger(commits, received), window_of(**parts), settings, fold)
+
+
+def ledger(
+    commits: Sequence[Sequence[StreamEvent]], received: Sequence[int] | None = None
+) -> list[StreamCommit]:
+    """These commits, with their events numbered."""
     times = received if received is not None else range(1000, 1000 + len(commits))
-    ledger: list[StreamCommit] = []
+    found: list[StreamCommit] = []
     seq = 0
     for received_at, events in zip(times, commits, strict=True):
         numbered = []
         for event in events:
             seq += 1
             numbered.append(StreamEvent(**{**event, "seq": seq}))
-        ledger.append((received_at, numbered))
+        found.append((received_at, numbered))
+    return found
+
+
+def window_of(**parts: Any) -> Window:
     declared = {"size_us": 10, "every_us": parts.get("size_us", 10), "value": N, "time": TIME}
-    window = Window("w", STREAM, FIELDS, **{**declared, **parts})
-    return fold_windows(ledger, window, settings, fold)
+    return Window("w", STREAM, FIELDS, **{**declared, **parts})
 
 
 def rows_of(result: ViewResult) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ WINDOW_COLUMNS: Final = frozenset(
     {
         *("tenant_id", "window_start", "window_end", "value", "is_closed"),
         *("agg_sum", "agg_max", "agg_min", "agg_count", "agg_last"),
-        *("last_ts", "last_sequence", "row_key", "row_received_at"),
+        *("last_ts", "last_sequence", "distinct_count", "row_key", "row_received_at"),
         *("ingress_sequence", "part", "event_ts", "amount", "reason"),
         *("idempotency_key", "original_key"),
     }

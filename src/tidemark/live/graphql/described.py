@@ -45,7 +45,7 @@ _WINDOW_COLUMNS: Final = {
     "agg_count": "How many events there are.",
     "agg_last": "The value of the latest event.",
     "value": "What the window's aggregate comes to.",
-    "is_closed": "Whether the watermark has reached the end of the window.",
+    "is_closed": "Whether it is closed: its end was reached, or its stream was ended.",
 }
 _LATE_COLUMNS: Final = {
     **_WINDOW_BOUNDS,

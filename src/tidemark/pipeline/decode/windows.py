@@ -9,8 +9,6 @@ from pyspark.sql import functions as fn
 
 from tidemark.pipeline import facts
 from tidemark.pipeline.decode.shape import (
-    FIRST_SHOWN_US,
-    LAST_SHOWN_US,
     FactShape,
     attempt_name,
     kept,
@@ -120,10 +118,6 @@ class WindowDecoder:
                     "value_out_of_range",
                     "the value does not have 19 digits before the point and 9 after",
                 ),
-            )
-            .when(
-                ~time.between(FIRST_SHOWN_US + window.size_us, LAST_SHOWN_US - window.size_us),
-                fault("value_out_of_range", "its windows are not within the years 1 to 9999"),
             )
         )
         groups = [kept(fn.col(group.name), group) for group in window.groups]

@@ -52,12 +52,16 @@ class _Original:
 
 
 class _Window:
-    __slots__ = ("contents", "is_closed", "is_known", "shown", "was_shown")
+    __slots__ = ("contents", "is_closed", "is_ended", "is_known", "shown", "tally", "was_shown")
 
     def __init__(self) -> None:
         # By the sequence of the original, its time and its value.
         self.contents: dict[int, tuple[int, int]] = {}
+        # What they come to, where that is known: what is added to it is added here too.
+        self.tally: Tally | None = None
+        # By a watermark, or by the end of the stream, which nothing but this remembers.
         self.is_closed = False
+        self.is_ended = False
         # What readers see of it, once that matters, and whether they saw anything before.
         self.is_known = False
         self.shown: Row | None = None
@@ -154,6 +158,7 @@ class _Fold:
             for place, window in self._windows.items():
                 if place[0][0] == tenant and window.contents:
                     self._close(place)
+                    window.is_ended = True
         self._show()
 
     def _take_fact(self, original: _Original) -> None:
@@ -232,6 +237,10 @@ class _Fold:
             window = self._windows[place] = _Window()
             self._plan_closing(place, window)
         self._touch(place, window)
+        if sequence in window.contents:
+            window.tally = None
+        elif window.tally is not None:
+            window.tally.add(side.value, Order(side.ts, sequence))
         window.contents[sequence] = (side.ts, side.value)
 
     def _plan_closing(self, place: Place, window: _Window) -> None:
@@ -248,6 +257,7 @@ class _Fold:
         window = self._windows.get(place)
         if window is not None and sequence in window.contents:
             self._touch(place, window)
+            window.tally = None
             del window.contents[sequence]
 
     def _close(self, place: Place) -> None:
@@ -287,11 +297,13 @@ class _Fold:
         return (*key, start, end, *aggregates_of(tally), value, window.is_closed)
 
     def _tally(self, window: _Window) -> Tally:
-        tally = Tally()
-        tally.members = {}
-        for sequence, (ts, value) in window.contents.items():
-            tally.add(value, Order(ts, sequence))
-        return tally
+        if window.tally is None:
+            window.tally = Tally()
+            if self._window.aggregate == "unique":
+                window.tally.members = {}
+            for sequence, (ts, value) in window.contents.items():
+                window.tally.add(value, Order(ts, sequence))
+        return window.tally
 
     def _row_key(self, place: Place) -> str:
         return row_key(self._schema, [*place[0], place[1]])
@@ -326,8 +338,7 @@ class _Fold:
         open_rows: list[Row] = []
         members: list[tuple[str, Value]] = []
         for place, window in self._windows.items():
-            # An emptied window that an `end` has closed stays closed.
-            if self._is_final(place) or not (window.contents or window.is_closed):
+            if self._is_final(place) or not (window.contents or window.is_ended):
                 continue
             tally = self._tally(window)
             open_rows.append(self._open_row(place, window, tally))

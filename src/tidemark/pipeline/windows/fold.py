@@ -46,7 +46,8 @@ MOVES_SCHEMA: Final = pa.schema(
         ("w_after", pa.int64()),
     ]
 )
-STREAM_ENDS_SCHEMA: Final = pa.schema([("tenant_id", pa.string()), ("ended_at", pa.int64())])
+# When the stream was ended for a tenant.
+STREAM_ENDS_SCHEMA: Final = pa.schema([("tenant_id", pa.string()), ("received_at", pa.int64())])
 
 
 class WindowFold:
@@ -87,10 +88,13 @@ class WindowFold:
     def take(self, facts: pa.Table, moves: pa.Table, ends: pa.Table) -> None:
         """Take in the facts of some commits: `FACTS_FIELDS` and groups, `MOVES_SCHEMA` and
         `STREAM_ENDS_SCHEMA`, the last two of this stream only."""
+        if not (facts.num_rows or moves.num_rows or ends.num_rows):
+            return
         self._register_facts(facts)
         tenants = moves.column("tenant_id")
         lanes = pc.fill_null(tenants, ONE_LANE)
         self._database.register("moves", moves.append_column("lane", lanes))
+        ends = ends.rename_columns(["tenant_id", "ended_at"])
         self._database.register("stream_ends", ends)
         statement = self._statements
         self._execute(statement.placed())
@@ -141,17 +145,20 @@ class WindowFold:
     def parts(self) -> list[Part]:
         """What is to be written for everything taken in since it was last asked."""
         open_view, members_view = self._open_schema.name, self._members_schema.name
+        opened = self._new_open()
         parts = [
             Part(self.window.name, ROWS, _latest(self._rows)),
             Part(self.window.name, DELETED, keys_table(self._gone)),
-            Part(open_view, ROWS, self._new_open()),
-            Part(open_view, DELETED, keys_table(self._closed_for_good())),
+            Part(open_view, ROWS, opened),
+            Part(open_view, DELETED, keys_table(_without(self._closed, opened))),
         ]
         if self._logged:
             parts.append(Part(self.window.name, CHANGES, pa.concat_tables(self._changes)))
         if self._is_unique:
-            parts.append(Part(members_view, ROWS, self._new_members()))
-            parts.append(Part(members_view, DELETED, keys_table(self._members_for_good())))
+            members = self._new_members()
+            gone = _without(self._forgotten_keys(), members)
+            parts.append(Part(members_view, ROWS, members))
+            parts.append(Part(members_view, DELETED, keys_table(gone)))
         if self._late_schema is not None:
             name = self._late_schema.name
             parts.append(Part(name, ROWS, pa.concat_tables(self._late_rows)))
@@ -295,11 +302,6 @@ class WindowFold:
             rows_schema(self._open_schema),
         )
 
-    def _closed_for_good(self) -> list[str]:
-        """Without those that were opened again by being folded anew."""
-        new = set(self._new_open().column("row_key").to_pylist())
-        return [key for key in self._closed if key not in new]
-
     def _new_members(self) -> pa.Table:
         new = self._fetch("SELECT of_row, value FROM members WHERE NOT is_stored")
         columns = {name: new.column(name).to_pylist() for name in ("of_row", "value")}
@@ -308,13 +310,12 @@ class WindowFold:
         arrays = [keys, zeros, *new.columns]
         return pa.table(arrays, schema=rows_schema(self._members_schema))
 
-    def _members_for_good(self) -> list[str]:
+    def _forgotten_keys(self) -> list[str]:
         columns: dict[str, list[Value]] = {
             "of_row": [row for row, _ in self._forgotten],
             "value": [value for _, value in self._forgotten],
         }
-        new = set(self._new_members().column("row_key").to_pylist())
-        return [key for key in row_keys(self._members_schema, columns) if key not in new]
+        return row_keys(self._members_schema, columns)
 
     def _count(self, table: str) -> int:
         [[count]] = self._database.execute(f"SELECT count(*) FROM {table}").fetchall()
@@ -326,6 +327,12 @@ class WindowFold:
     def _fetch(self, sql: str, schema: pa.Schema | None = None) -> pa.Table:
         table = self._database.sql(sql).to_arrow_table()
         return table if schema is None else table.cast(schema)
+
+
+def _without(keys: Sequence[str], rows: pa.Table) -> list[str]:
+    """The keys that are not those of rows: what is folded anew may be there again."""
+    new = set(rows.column("row_key").to_pylist())
+    return [key for key in keys if key not in new]
 
 
 def _latest(tables: Sequence[pa.Table]) -> pa.Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +16,9 @@ from tidemark.pipeline.windows.definition import WindowDefinition
 from tidemark.pipeline.windows.facts import no_facts
 from tidemark.pipeline.windows.fold import MOVES_SCHEMA, WindowFold
 from tidemark.pipeline.windows.refolded import Refolded
+
+# How many facts, each in each of its windows, are folded at once.
+PLACED_AT_ONCE: Final = 2_000_000
 
 ReadWhole = Callable[[str], Iterable[ViewRow]]
 """All rows of a view, hidden columns too."""
@@ -59,17 +62,17 @@ class WindowKeeper:
         for fold in self._folds:
             window = fold.window
             facts = gathered.take(window.name, WINDOW_FACTS)
-            facts = no_facts(window) if facts is None else _within(facts, step)
+            span = _Span(step.start, step.end)
+            facts = no_facts(window) if facts is None else span.of(facts)
             if window.name in anew:
                 slots = pa.array(anew[window.name].slots, pa.int64())
                 is_apart = pc.is_in(facts.column("slot"), value_set=slots)
                 facts = facts.filter(pc.invert(is_apart))
             ends = gathered.take("", ENDS)
-            fold.take(
-                facts,
-                _moves(window, _within(commits, step), step),
-                _ends(window, _within(ENDS_SCHEMA.empty_table() if ends is None else ends, step)),
-            )
+            ends = _ends(window, ENDS_SCHEMA.empty_table() if ends is None else span.of(ends))
+            moves = _moves(window, span.of(commits), step)
+            for piece in _pieces(window, facts, step):
+                fold.take(piece.of(facts), piece.of(moves), piece.of(ends))
 
     def end(self, gathered: Gathered, anew: Mapping[str, Anew]) -> None:
         """A batch has ended; what it changes is added to what was gathered."""
@@ -96,13 +99,35 @@ def _moves(window: WindowDefinition, commits: pa.Table, step: Step) -> pa.Table:
 def _ends(window: WindowDefinition, ends: pa.Table) -> pa.Table:
     own = ends.filter(pc.equal(ends.column("stream"), window.stream))
     own = own.select(["tenant_id", "received_at"]).group_by(["tenant_id", "received_at"])
-    return own.aggregate([]).rename_columns(["tenant_id", "ended_at"])
+    return own.aggregate([])
 
 
-def _within(rows: pa.Table, step: Step) -> pa.Table:
-    """Those of the commits of a step."""
-    times = rows.column("received_at")
-    wanted = pc.less_equal(times, step.end)
-    if step.start is not None:
-        wanted = pc.and_(wanted, pc.greater(times, step.start))
-    return rows.filter(wanted)
+def _pieces(window: WindowDefinition, facts: pa.Table, step: Step) -> list[_Span]:
+    """The commits of a step, cut where what is held in memory at once would be too much."""
+    overlap = -(-window.size_us // window.every_us)
+    at_once = max(1, PLACED_AT_ONCE // overlap)
+    if facts.num_rows <= at_once:
+        return [_Span(step.start, step.end)]
+    counts = facts.group_by("received_at").aggregate([("received_at", "count")])
+    pieces, start, held, last = [], step.start, 0, step.start
+    for commit in counts.sort_by("received_at").to_pylist():
+        count = commit["received_at_count"]
+        if held and held + count > at_once:
+            pieces.append(_Span(start, last or 0))
+            start, held = last, 0
+        held, last = held + count, commit["received_at"]
+    return [*pieces, _Span(start, step.end)]
+
+
+class _Span(NamedTuple):
+    """Commits after `start` and up to `end`."""
+
+    start: int | None
+    end: int
+
+    def of(self, rows: pa.Table) -> pa.Table:
+        times = rows.column("received_at")
+        wanted = pc.less_equal(times, self.end)
+        if self.start is not None:
+            wanted = pc.and_(wanted, pc.greater(times, self.start))
+        return rows.filter(wanted)

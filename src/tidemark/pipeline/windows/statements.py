@@ -1,7 +1,7 @@
 """The statements of the fold of windows, for DuckDB.
 
-Tables in the order in which they are made, from what is given (`facts`, `moves`, `ends`, and the
-windows that were `open`): `placed`, each fact in each of its windows; `slots`, the windows that
+Tables in the order in which they are made, from what is given (`facts`, `moves`, `stream_ends`, and
+the windows that were `open`): `placed`, each fact in each of its windows; `slots`, the windows that
 something happens to, numbered; `counted`, the facts that count; `states`, each window after each
 commit that touched it; `shown`, what readers see of those, and saw before.
 
@@ -90,7 +90,9 @@ class Statements:
                 FROM placed GROUP BY ALL
             );
             CREATE OR REPLACE TEMP TABLE slots AS
-            WITH known AS (
+            WITH lane_ends AS (
+                SELECT lane AS of_lane, max(w_after) AS w_last FROM moves GROUP BY lane
+            ), known AS (
                 SELECT t.*, false AS was_open, false AS was_closed
                 FROM touched t ANTI JOIN open o ON o.row_key = t.row_key
                 UNION ALL BY NAME
@@ -98,6 +100,10 @@ class Statements:
                     o.window_start, o.window_end, o.row_key, {BEFORE} AS first_at,
                     t.past_at, true AS was_open, o.is_closed AS was_closed
                 FROM open o LEFT JOIN touched t ON t.row_key = o.row_key
+                    LEFT JOIN lane_ends ON of_lane = o.lane
+                WHERE t.row_key IS NOT NULL OR w_last >= o.window_start + {bound}
+                    OR (NOT o.is_closed AND (w_last >= o.window_end
+                        OR o.tenant_id IN (SELECT tenant_id FROM stream_ends)))
             ), lane_moves AS (
                 SELECT lane, received_at AS reached_at, w_after
                 FROM moves WHERE w_after IS DISTINCT FROM w_before
@@ -112,13 +118,9 @@ class Statements:
                     CASE WHEN was_closed THEN {BEFORE}
                         ELSE least(reached_at, ended_at, past_at) END AS closed_at,
                     coalesce(l.w_last >= window_start + {bound}, false) AS is_final
-                FROM closing LEFT JOIN (
-                    SELECT lane AS of_lane, max(w_after) AS w_last FROM moves GROUP BY lane
-                ) l ON l.of_lane = closing.lane
+                FROM closing LEFT JOIN lane_ends l ON l.of_lane = closing.lane
             )
             SELECT row_number() OVER () AS slot, * FROM judged
-            WHERE NOT was_open OR is_final OR closed_at > {BEFORE}
-                OR row_key IN (SELECT row_key FROM touched)
         """
 
     def counted(self) -> str:
