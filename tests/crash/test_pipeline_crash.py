@@ -21,12 +21,11 @@ ON_SQLITE: Final = ("pipeline.batch_begun", "pipeline.ordered_written", "views.b
 ON_POSTGRES: Final = ("pipeline.batch_folded", "views.after_commit", "pipeline.batch_committed")
 PIPELINE_POINTS: Final = (*ON_SQLITE, *ON_POSTGRES)
 LEDGER: Final = mixed_ledger(2, commits=26, entries=3)
-# What keeps more than its rows: a meter and a window of different values, a window that refires,
-# and the stream in order.
+# What keeps more than its rows: a meter and a window of different values, and the stream in order.
 SETTINGS: Final = settings_of(
     [meter for meter in METERS if meter.aggregate == "unique"],
     [],
-    [window for window in windows_of(AT) if window.name in ("kinds", "again")],
+    [window for window in windows_of(AT) if window.name == "kinds"],
 )
 # The most rows of a batch, by turns, so that what was given up is not cut the same way again. There
 # are more batches than all deaths together need.

@@ -16,7 +16,7 @@ from tests.reference.history import Commit
 from tests.reference.meters import fold_meters
 from tests.reference.tables import StreamCommit, Table, TableChange, fold_table
 from tests.reference.window_definitions import Window
-from tests.reference.window_rows import ViewResult
+from tests.reference.window_rows import ViewResult, WindowResult
 from tests.reference.windows import fold_windows
 from tidemark.pipeline.output.encoding import encode_row
 from tidemark.pipeline.output.port import ViewRow
@@ -100,12 +100,24 @@ async def assert_as_the_window_reference(
 ) -> None:
     errors = (await views.read_errors(ErrorFilter(), limit=EVERYTHING)).errors
     for window in windows:
-        expected = fold_windows(commits, window, time)
+        expected = _folded(commits, window, time)
         await _assert_view(views, window.name, expected)
         if window.late == "side_output":
             await _assert_view(views, f"{window.name}_late", expected.late)
         found = [(e.ingress_sequence, e.code) for e in errors if e.stage == f"window {window.name}"]
         assert sorted(found) == sorted(expected.errors)
+
+
+# Several runs are held against the same, which takes seconds. The commits are kept, so that no
+# others can be taken for them.
+_known: dict[tuple[int, Window, EventTime], tuple[Sequence[StreamCommit], WindowResult]] = {}
+
+
+def _folded(commits: Sequence[StreamCommit], window: Window, time: EventTime) -> WindowResult:
+    name = (id(commits), window, time)
+    if name not in _known:
+        _known[name] = (commits, fold_windows(commits, window, time))
+    return _known[name][1]
 
 
 async def _assert_view(views: ViewsStore, name: str, expected: ViewResult) -> None:
