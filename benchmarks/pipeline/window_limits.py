@@ -41,7 +41,7 @@ def write_trades(trades: Iterable[Trade], path: Path) -> None:
     table = pa.table(
         {
             "number": pa.array([trade.number for trade in rows], pa.int64()),
-            "at": pa.array([trade.at for trade in rows], pa.timestamp("us", "UTC")),
+            "ts": pa.array([trade.at for trade in rows], pa.timestamp("us", "UTC")),
             "symbol": [trade.symbol for trade in rows],
             "quantity": pa.array([trade.quantity for trade in rows]).cast(pa.decimal128(28, 9)),
         }
@@ -57,23 +57,23 @@ def measure_window_limits(
 
     def spark_windows() -> None:
         spark.read.parquet(str(path)).createOrReplaceTempView("trades")
-        sql = _WINDOWS.format(start="date_trunc('minute', at)", source="trades")
+        sql = _WINDOWS.format(start="date_trunc('minute', ts)", source="trades")
         spark.sql(sql).write.format("noop").mode("overwrite").save()
 
     def duckdb_windows() -> None:
         with duckdb.connect() as database:
-            sql = _WINDOWS.format(start="date_trunc('minute', at)", source=f"'{path}'")
+            sql = _WINDOWS.format(start="date_trunc('minute', ts)", source=f"'{path}'")
             database.execute(f"CREATE TABLE result AS {sql}")
 
     def spark_order() -> None:
-        ordered = spark.read.parquet(str(path)).orderBy("at", "number")
+        ordered = spark.read.parquet(str(path)).orderBy("ts", "number")
         ordered.write.mode("overwrite").parquet(str(target / "spark"))
 
     def duckdb_order() -> None:
         target.mkdir(exist_ok=True)
         with duckdb.connect() as database:
             database.execute(
-                f"COPY (FROM '{path}' ORDER BY at, number) TO '{target / 'duckdb.parquet'}'"
+                f"COPY (FROM '{path}' ORDER BY ts, number) TO '{target / 'duckdb.parquet'}'"
             )
 
     works: list[Callable[[], None]] = [spark_windows, duckdb_windows, spark_order, duckdb_order]

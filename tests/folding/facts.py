@@ -71,7 +71,7 @@ def facts_of(commits: Sequence[Commit], meter: Meter, *, whole: bool = False) ->
                     event["tenant_id"],
                     event["customer_ref"],
                     event["control"] or "fact",
-                    *(content or (None,) * 5),
+                    *(content or ([], *(None,) * 4)),
                     event.get("reason"),
                 )
             )

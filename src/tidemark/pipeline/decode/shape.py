@@ -83,6 +83,9 @@ class FactShape:
         self._absent = {
             name: fn.lit(None).cast(kind).alias(name) for name, kind in self.fields.items()
         }
+        # Not null: Spark asks after each row how large its Arrow batch is, and a list in it goes
+        # through all the nulls at its end anew each time.
+        self._absent["groups"] = fn.array().cast(self.fields["groups"]).alias("groups")
 
     def fact(self, **values: Column | str | int | None) -> Column:
         """A fact with these values and nothing else."""

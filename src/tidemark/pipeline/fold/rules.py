@@ -26,8 +26,8 @@ class Slot(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """One fact of a meter as the folds in Python take it; `slot` and what follows it are None for
-    a correction that has no content, `period_end` where no period closes."""
+    """One fact of a meter as the folds in Python take it. A correction that has no content has no
+    groups and no period, and what follows is None; so is `period_end` where no period closes."""
 
     ingress_sequence: int
     received_at: int
@@ -37,7 +37,7 @@ class Fact(NamedTuple):
     tenant_id: str
     customer_ref: str
     kind: str
-    groups: list[str | None] | None
+    groups: list[str | None]
     period_start: int | None
     period_end: int | None
     ts: int | None
@@ -46,7 +46,6 @@ class Fact(NamedTuple):
 
     @property
     def slot(self) -> Slot:
-        assert self.groups is not None
         assert self.period_start is not None
         return Slot(self.tenant_id, self.customer_ref, tuple(self.groups), self.period_start)
 
