@@ -13,12 +13,12 @@ from typing import TypeAlias
 from tidemark.config import Config
 from tidemark.pipeline.definition_hash import INTERNAL_MARK, definition_hash
 from tidemark.pipeline.definitions import (
-    TENANT_ID,
     Definitions,
     meter_schema,
     table_schema,
 )
 from tidemark.pipeline.output.schema import Column, ViewSchema
+from tidemark.pipeline.stream_columns import TENANT_ID
 from tidemark.pipeline.windows.definition import window_schemas
 from tidemark.views.opening import migrate_views, open_views, views_place
 

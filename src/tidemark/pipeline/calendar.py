@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as fn
 
-from tidemark.pipeline.definitions import Period
+from tidemark.config.pipeline_model import Period
 
 _HOUR_US: Final = 3_600_000_000
 _NEXT: Final[dict[Period, str]] = {

@@ -7,18 +7,17 @@ own, whose names contain `__` and which no reader sees.
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
 from tidemark.config import Config
 from tidemark.config.model import FieldType
+from tidemark.config.pipeline_model import Aggregate, Period
 from tidemark.pipeline.definition_hash import INTERNAL_MARK, definition_hash
 from tidemark.pipeline.output.schema import Column, ViewSchema
+from tidemark.pipeline.stream_columns import TENANT_ID, stream_columns
 from tidemark.pipeline.windows.definition import WindowDefinition
-
-Aggregate: TypeAlias = Literal["sum", "max", "min", "count", "last", "avg", "unique"]
-Period: TypeAlias = Literal["hour", "day", "week", "month"]
 
 
 class MeterDefinition(msgspec.Struct, frozen=True):
@@ -100,10 +99,7 @@ class Definitions(msgspec.Struct, frozen=True):
                     name=name,
                     stream=view.stream,
                     key=tuple(view.key),
-                    fields=tuple(
-                        Column(field, declared.type, tuple(declared.values or ()))
-                        for field, declared in stream.fields.items()
-                    ),
+                    fields=stream_columns(stream),
                     calculated=tuple(view.calculated.items()),
                     delete_when=view.delete_when,
                     time_column=eventtime.column if eventtime else None,
@@ -192,7 +188,6 @@ def members_schema(meter: MeterDefinition) -> ViewSchema:
     )
 
 
-TENANT_ID: Final = "tenant_id"
 ORDER: Final[tuple[tuple[str, FieldType], ...]] = (("row_ts", "timestamp"), ("row_seq", "bigint"))
 
 

@@ -13,8 +13,9 @@ from tidemark.config.pipeline_model import AGGREGATES
 from tidemark.config.window_checks import late_view
 from tidemark.config.window_model import WindowConfig
 from tidemark.pipeline.definition_hash import INTERNAL_MARK
-from tidemark.pipeline.definitions import PERIOD_START, TENANT_ID
+from tidemark.pipeline.definitions import PERIOD_START
 from tidemark.pipeline.output.schema import ViewSchema
+from tidemark.pipeline.stream_columns import TENANT_ID
 from tidemark.pipeline.windows.definition import WINDOW_END, WINDOW_START
 
 _METER_COLUMNS: Final = {

@@ -29,7 +29,8 @@ from tidemark.ops.explaining.rows import RowHistory, moved
 from tidemark.ops.explaining.triggering import MovedRow, TriggerFinding
 from tidemark.ops.explaining.verdicts import Judged
 from tidemark.ops.pipeline_errors import PipelineErrorEntry
-from tidemark.pipeline.definitions import METER_KEY, PERIOD_START, TENANT_ID, MeterDefinition
+from tidemark.pipeline.definitions import METER_KEY, PERIOD_START, MeterDefinition
+from tidemark.pipeline.stream_columns import TENANT_ID
 from tidemark.timestamps import format_timestamp
 
 

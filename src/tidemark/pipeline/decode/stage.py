@@ -25,6 +25,7 @@ from tidemark.pipeline.decode.usage import UsageDecoder
 from tidemark.pipeline.decode.windows import WindowDecoder
 from tidemark.pipeline.definitions import Definitions, TableDefinition
 from tidemark.pipeline.output.schema import Column as ViewColumn
+from tidemark.pipeline.stream_columns import stream_columns
 from tidemark.pipeline.time.messages import MESSAGES_FIELD
 from tidemark.pipeline.time.plans import plan_of
 from tidemark.pipeline.time.registry import EventtimeTypeRegistry
@@ -51,10 +52,7 @@ class Decoder:
         usage = {name: s for name, s in config.streams.items() if s.kind == "usage"}
         if definitions.meters:
             [(name, stream)] = usage.items()
-            meta = [
-                ViewColumn(field, declared.type, tuple(declared.values or ()))
-                for field, declared in stream.fields.items()
-            ]
+            meta = stream_columns(stream)
             self._usage = UsageDecoder(spark, definitions.meters, name, meta)
         # What is read of a stream is read once for all of its views.
         self._fields: dict[_Reading, StreamFields] = {}

@@ -19,9 +19,10 @@ from tidemark.pipeline.decode.shape import (
     ledger,
 )
 from tidemark.pipeline.decode.stream_fields import StreamFields, fault
-from tidemark.pipeline.definitions import TENANT_ID, TableDefinition
+from tidemark.pipeline.definitions import TableDefinition
 from tidemark.pipeline.expressions import checked_type, require_type, tried, view_type
 from tidemark.pipeline.output.schema import Column as ViewColumn
+from tidemark.pipeline.stream_columns import TENANT_ID
 
 
 class TableDecoder:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from tidemark.pipeline.definitions import COUNTERS, Aggregate
+from tidemark.config.pipeline_model import Aggregate
+from tidemark.pipeline.definitions import COUNTERS
 from tidemark.pipeline.fold.exact_sql import ORDER_BASE, mean_sql
 from tidemark.pipeline.fold.tallies import WANTED
 from tidemark.pipeline.fold.texts import WIDE, json_sql, object_sql, quoted

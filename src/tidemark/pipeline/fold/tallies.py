@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from decimal import Context, Decimal
 from typing import Any, Final, NamedTuple
 
-from tidemark.pipeline.definitions import Aggregate
+from tidemark.config.pipeline_model import Aggregate
 from tidemark.pipeline.output.schema import Value
 
 _PLACES: Final = -9

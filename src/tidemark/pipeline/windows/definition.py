@@ -13,8 +13,8 @@ from tidemark.config.window_checks import late_view
 from tidemark.config.window_model import Emit, LatePolicy
 from tidemark.pipeline.definition_hash import INTERNAL_MARK, definition_hash
 from tidemark.pipeline.output.schema import Column, ViewSchema
+from tidemark.pipeline.stream_columns import TENANT_ID, stream_columns
 
-TENANT_ID: Final = "tenant_id"
 WINDOW_START: Final = "window_start"
 WINDOW_END: Final = "window_end"
 
@@ -77,10 +77,7 @@ class WindowDefinition(msgspec.Struct, frozen=True):
         return cls(
             name=name,
             stream=window.stream,
-            fields=tuple(
-                Column(field, declared.type, tuple(declared.values or ()))
-                for field, declared in stream.fields.items()
-            ),
+            fields=stream_columns(stream),
             size_us=window.size_us,
             every_us=window.every_us or window.size_us,
             group_by=tuple(window.group_by),

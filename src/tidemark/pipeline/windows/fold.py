@@ -38,7 +38,7 @@ from tidemark.pipeline.windows.statements import ONE_LANE, Statements
 
 # W of one tenant, or with a null of all tenants, before and after a commit that has events of it or
 # finds it idle.
-MOVES_SCHEMA: Final = pa.schema(
+LANE_MOVES_SCHEMA: Final = pa.schema(
     [
         ("tenant_id", pa.string()),
         ("received_at", pa.int64()),
@@ -86,7 +86,7 @@ class WindowFold:
         self._insert_members([(str(row.values[0]), row.values[1]) for row in members], stored=True)
 
     def take(self, facts: pa.Table, moves: pa.Table, ends: pa.Table) -> None:
-        """Take in the facts of some commits: `FACTS_FIELDS` and groups, `MOVES_SCHEMA` and
+        """Take in the facts of some commits: `FACTS_FIELDS` and groups, `LANE_MOVES_SCHEMA` and
         `STREAM_ENDS_SCHEMA`, the last two of this stream only."""
         if not (facts.num_rows or moves.num_rows or ends.num_rows):
             return

@@ -14,7 +14,7 @@ from tidemark.pipeline.time.stage import Step
 from tidemark.pipeline.time.watermarks import ENDS_SCHEMA
 from tidemark.pipeline.windows.definition import WindowDefinition
 from tidemark.pipeline.windows.facts import no_facts
-from tidemark.pipeline.windows.fold import MOVES_SCHEMA, WindowFold
+from tidemark.pipeline.windows.fold import LANE_MOVES_SCHEMA, WindowFold
 from tidemark.pipeline.windows.refolded import Refolded
 
 # How many facts, each in each of its windows, are folded at once.
@@ -86,13 +86,13 @@ class WindowKeeper:
 def _moves(window: WindowDefinition, commits: pa.Table, step: Step) -> pa.Table:
     if window.time_column is not None:
         own = step.moves.filter(pc.equal(step.moves.column("stream"), window.stream))
-        return own.select(MOVES_SCHEMA.names).cast(MOVES_SCHEMA)
+        return own.select(LANE_MOVES_SCHEMA.names).cast(LANE_MOVES_SCHEMA)
     # All tenants go by the commits of all streams.
     times = commits.column("received_at").to_pylist()
     columns = [[None] * len(times), times, [step.start, *times[:-1]], times]
     return pa.table(
-        [pa.array(c, f.type) for c, f in zip(columns, MOVES_SCHEMA, strict=True)],
-        schema=MOVES_SCHEMA,
+        [pa.array(c, f.type) for c, f in zip(columns, LANE_MOVES_SCHEMA, strict=True)],
+        schema=LANE_MOVES_SCHEMA,
     )
 
 

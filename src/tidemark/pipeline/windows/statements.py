@@ -16,10 +16,10 @@ from tidemark.config.pipeline_model import Aggregate
 from tidemark.pipeline.fold.exact_sql import ORDER_BASE, mean_sql
 from tidemark.pipeline.fold.texts import WIDE, json_sql, key_sql, object_sql
 from tidemark.pipeline.output.schema import Column, ViewSchema
+from tidemark.pipeline.stream_columns import TENANT_ID
 from tidemark.pipeline.windows.definition import (
     AGGREGATES,
     IS_CLOSED,
-    TENANT_ID,
     VALUE,
     WindowDefinition,
 )
