@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final
-
-import pytest
 
 from tests.integration.filled_views import FilledViews, MeterRow, counters
 from tests.integration.http_client import Api, usage
 from tests.services.http_calls import Answer
-from tests.services.postgres import PostgresServer
-from tests.services.tidemark_server import TidemarkServer
 
 USAGE, ADJUSTMENTS, ERRORS = "/v1/usage", "/v1/adjustments", "/admin/pipeline-errors"
 
@@ -31,19 +25,6 @@ meters:
 JANUARY, FEBRUARY = "2025-01-01T00:00:00Z", "2025-02-01T00:00:00Z"
 
 _customers = itertools.count(1)
-
-
-@contextmanager
-def metered_server(request: pytest.FixtureRequest) -> Iterator[TidemarkServer]:
-    """With meters, on the store that the fixture's parameter names."""
-    ledger_url = None
-    if request.param == "postgres":
-        postgres: PostgresServer = request.getfixturevalue("postgres")
-        postgres.start()
-        ledger_url = postgres.create_database()
-    with TidemarkServer(CONFIG, ledger_url=ledger_url) as running:
-        yield running
-        assert "Traceback" not in running.log_text(), running.log_text()
 
 
 def commit(api: Api, views: FilledViews, *rows: MeterRow, **more: Any) -> int:

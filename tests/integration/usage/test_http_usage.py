@@ -12,13 +12,12 @@ import io
 import json
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from tests.integration.filled_views import FilledViews, MeterRow, counters
 from tests.integration.http_client import Api, assert_refused, usage
-from tests.integration.metered_server import (
+from tests.integration.usage.metered import (
     ADJUSTMENTS,
     CONFIG,
     ERRORS,
@@ -27,23 +26,11 @@ from tests.integration.metered_server import (
     USAGE,
     commit,
     entries,
-    metered_server,
     row,
 )
 from tests.services.http_calls import Answer
 from tests.services.tidemark_server import TidemarkServer
 from tidemark.timestamps import parse_timestamp
-
-
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def server(request: pytest.FixtureRequest) -> Iterator[TidemarkServer]:
-    with metered_server(request) as running:
-        yield running
-
-
-@pytest.fixture
-def views(server: TidemarkServer) -> FilledViews:
-    return FilledViews(server.config_path, server.env)
 
 
 def places(answer: Answer) -> list[tuple[str, str, str]]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from tests.integration.filled_views import FilledViews, MeterRow, counters
 from tests.integration.http_client import Api, assert_refused, usage
-from tests.integration.metered_server import (
+from tests.integration.usage.metered import (
     ADJUSTMENTS,
     CONFIG,
     ERRORS,
@@ -19,22 +18,9 @@ from tests.integration.metered_server import (
     commit,
     entries,
     late,
-    metered_server,
 )
 from tests.services.postgres import PostgresServer
 from tests.services.tidemark_server import TidemarkServer
-
-
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def server(request: pytest.FixtureRequest) -> Iterator[TidemarkServer]:
-    with metered_server(request) as running:
-        yield running
-
-
-@pytest.fixture
-def views(server: TidemarkServer) -> FilledViews:
-    return FilledViews(server.config_path, server.env)
-
 
 # Who sees what.
 

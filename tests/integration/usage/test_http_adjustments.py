@@ -4,34 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.integration.filled_views import FilledViews
 from tests.integration.http_client import Api
-from tests.integration.metered_server import (
+from tests.integration.usage.metered import (
     ADJUSTMENTS,
     ERRORS,
     FEBRUARY,
     commit,
     entries,
     late,
-    metered_server,
 )
-from tests.services.tidemark_server import TidemarkServer
-
-
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def server(request: pytest.FixtureRequest) -> Iterator[TidemarkServer]:
-    with metered_server(request) as running:
-        yield running
-
-
-@pytest.fixture
-def views(server: TidemarkServer) -> FilledViews:
-    return FilledViews(server.config_path, server.env)
 
 
 @pytest.fixture
