@@ -24,6 +24,7 @@ from tests.reference.tables import EventTime, Field, StreamCommit, StreamEvent
 from tests.reference.window_definitions import Value, Window
 from tests.reference.window_rows import ViewResult, ViewRow
 from tests.reference.windows import WindowFold, fold_windows
+from tests.unit import test_reference_window_corrections as corrections
 from tests.unit import test_reference_window_rules as rules
 from tests.unit import window_mutants as planted
 from tests.unit.window_runs import Fold
@@ -103,7 +104,7 @@ NOTICED: list[tuple[Fold, Case]] = [
         rules.test_a_window_closes_when_the_watermark_reaches_its_end,
     ),
     (planted.ForgetsTheEnd, vector("stopping closes nothing, ending does")),
-    (planted.EndsForOneCommitOnly, rules.test_an_ended_window_refires_and_stays_closed),
+    (planted.EndsForOneCommitOnly, corrections.test_an_ended_window_refires_and_stays_closed),
     (planted.EndsWhatComesLater, rules.test_after_an_end_other_windows_open_and_close_as_ever),
     (planted.EndsAllTenants, rules.test_an_end_closes_what_is_there),
     (planted.EndsBeforeTheFactsOfTheCommit, rules.test_an_end_closes_what_is_there),
@@ -128,35 +129,38 @@ NOTICED: list[tuple[Fold, Case]] = [
     ),
     (
         planted.LetsLateStepsTouchTheCountedSet,
-        rules.test_a_late_correction_counts_nothing_otherwise,
+        corrections.test_a_late_correction_counts_nothing_otherwise,
     ),
-    (planted.ForgetsThatItParted, rules.test_what_has_parted_is_late_for_ever),
+    (planted.ForgetsThatItParted, corrections.test_what_has_parted_is_late_for_ever),
     (
         planted.JudgesStepsByTheOldSideOnly,
-        rules.test_a_correction_to_a_time_that_is_over_is_late,
+        corrections.test_a_correction_to_a_time_that_is_over_is_late,
     ),
     (
         planted.JudgesStepsByTheNewSideOnly,
-        rules.test_a_correction_of_a_time_that_is_over_is_late,
+        corrections.test_a_correction_of_a_time_that_is_over_is_late,
     ),
     (
         planted.TakesWhatIsAmendedAtOnceForWhatWasSent,
-        rules.test_what_is_amended_at_once_counts_as_it_was_sent,
+        corrections.test_what_is_amended_at_once_counts_as_it_was_sent,
     ),
-    (planted.RefiresForEver, rules.test_a_window_refires_until_its_bound),
-    (planted.RefiresFromTheTimeOfTheFact, rules.test_a_window_refires_until_its_bound),
-    (planted.RefiresOneMicrosecondLonger, rules.test_a_window_refires_until_its_bound),
+    (planted.RefiresForEver, corrections.test_a_window_refires_until_its_bound),
+    (planted.RefiresFromTheTimeOfTheFact, corrections.test_a_window_refires_until_its_bound),
+    (planted.RefiresOneMicrosecondLonger, corrections.test_a_window_refires_until_its_bound),
     (
         planted.RefiresAllOrNothing,
-        rules.test_corrections_refire_in_the_windows_that_still_take_them,
+        corrections.test_corrections_refire_in_the_windows_that_still_take_them,
     ),
     (
         planted.RefiresFactsButNoCorrections,
-        rules.test_corrections_refire_in_the_windows_that_still_take_them,
+        corrections.test_corrections_refire_in_the_windows_that_still_take_them,
     ),
-    (planted.LetsTheLastCorrectionWin, rules.test_a_void_wins_for_ever_and_the_first_is_named),
-    (planted.LetsTheFirstAmendWin, rules.test_the_last_amend_wins_and_only_the_step_matters),
-    (planted.NamesTheLastVoid, rules.test_a_void_wins_for_ever_and_the_first_is_named),
+    (
+        planted.LetsTheLastCorrectionWin,
+        corrections.test_a_void_wins_for_ever_and_the_first_is_named,
+    ),
+    (planted.LetsTheFirstAmendWin, corrections.test_the_last_amend_wins_and_only_the_step_matters),
+    (planted.NamesTheLastVoid, corrections.test_a_void_wins_for_ever_and_the_first_is_named),
     (planted.GivesAmendsTheirOwnSequence, rules.test_of_equal_times_the_higher_sequence_is_last),
     (
         planted.GivesAmendsTheTimeTheyAreReceived,
@@ -171,7 +175,7 @@ NOTICED: list[tuple[Fold, Case]] = [
     (planted.HasTheEndInTheWindow, rules.test_a_window_has_its_start_and_not_its_end),
     (planted.HasNoGroupForNull, rules.test_null_is_a_group_of_its_own),
     (planted.TakesUnknownForTrue, rules.test_only_what_passes_for_certain_is_a_fact),
-    (planted.KeepsTheRowsOfEmptiedWindows, rules.test_an_emptied_window_has_no_row),
+    (planted.KeepsTheRowsOfEmptiedWindows, corrections.test_an_emptied_window_has_no_row),
     (planted.EmitsWhatIsNotClosed, vector("stopping closes nothing, ending does")),
     (
         planted.DoesNotSayThatItIsClosed,
@@ -181,8 +185,14 @@ NOTICED: list[tuple[Fold, Case]] = [
         planted.WritesOneLateRowForAllWindows,
         rules.test_a_late_fact_has_a_row_for_each_of_its_windows,
     ),
-    (planted.NamesTheOriginalInLateRows, rules.test_a_late_correction_counts_nothing_otherwise),
-    (planted.DoesNotTakeTheOldSideBack, rules.test_a_late_correction_counts_nothing_otherwise),
+    (
+        planted.NamesTheOriginalInLateRows,
+        corrections.test_a_late_correction_counts_nothing_otherwise,
+    ),
+    (
+        planted.DoesNotTakeTheOldSideBack,
+        corrections.test_a_late_correction_counts_nothing_otherwise,
+    ),
 ]
 
 
