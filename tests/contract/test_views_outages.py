@@ -89,6 +89,7 @@ async def test_the_store_works_again_when_postgres_is_back(
         views.commit(insertion(position("b"), commit=2)),
         views.frontier(),
         views.read_state("positions", ["[]"]),
+        views.scan_state("positions", after=None, limit=1),
         views.fingerprint(),
         views.prune_changes(1),
     ):

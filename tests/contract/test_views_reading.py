@@ -172,6 +172,22 @@ async def test_state_is_read_for_thousands_of_keys_at_once(views: Views) -> None
     assert await views.read_state("positions", []) == []
 
 
+async def test_state_is_scanned_row_by_row_with_what_is_hidden(views: Views) -> None:
+    rows = [position(f"tenant-{i}", memory=str(i)) for i in range(25)]
+    await views.commit(insertion(*rows))
+    found: list[ViewRow] = []
+    while page := await views.scan_state(
+        "positions", after=found[-1].row_key if found else None, limit=7
+    ):
+        assert len(page) <= 7
+        found += page
+    keys = [row.row_key for row in found]
+    assert keys == sorted(keys)
+    assert {row.row_key: row.values[9] for row in found} == {
+        key_of(row): row["memory"] for row in rows
+    }
+
+
 def moves() -> list[dict[str, Any]]:
     """Six commits: comings, goings and a return; nothing in the fourth."""
     a1, a2, a3, b, c = (

@@ -20,8 +20,9 @@ CALLS: dict[str, Any] = {"calls": {"metric": "api_calls"}}
 BYTES: dict[str, Any] = {"bytes": {}}
 
 
-def config_of(directory: Path, meters: dict[str, Any]) -> Config:
-    document = {"streams": {"usage": {"kind": "usage"}}, "meters": meters}
+def config_of(directory: Path, meters: dict[str, Any], **more: Any) -> Config:
+    streams = {"usage": {"kind": "usage"}, "trades": {"fields": {"quantity": "decimal"}}}
+    document = {"streams": streams, "meters": meters, **more}
     return Config.model_validate({"state_dir": str(directory), **document})
 
 
@@ -39,6 +40,12 @@ async def test_a_meter_that_misses_events_or_means_something_else_is_refused(
         with pytest.raises(DefinitionChanged, match="bytes: new") as refused:
             await run_pipeline(config_of(tmp_path, CALLS | BYTES), ledger, views, place)
         assert "built anew" in refused.value.hint
+
+        # Nor can a window know what came before it.
+        window = {"volume": {"stream": "trades", "size": 1, "value": "quantity"}}
+        with_window = config_of(tmp_path, CALLS, windows=window)
+        with pytest.raises(DefinitionChanged, match="volume: new"):
+            await run_pipeline(with_window, ledger, views, place)
 
         changed = {"calls": {"metric": "api_calls", "lateness": 1}}
         with pytest.raises(DefinitionChanged, match="calls was built with another definition"):

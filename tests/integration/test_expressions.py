@@ -11,8 +11,10 @@ from pyspark.sql import SparkSession
 from tests.folding.facts import definition_of
 from tests.folding.streams import stream_settings, written_config
 from tests.folding.tables import definition_of as table_definition
+from tests.folding.windows import definition_of as window_definition
 from tests.generated.meters import random_meter
 from tests.generated.streams import STREAM, TABLES
+from tests.generated.windows import windows_of
 from tests.services.spark import shared_session
 from tidemark.errors import ConfigError
 from tidemark.pipeline.decode.shape import struct_of
@@ -165,8 +167,8 @@ def test_each_expression_of_a_configuration_is_checked_under_its_own_name(
     streams = {"usage": {"kind": "usage"}, STREAM: stream_settings(TABLES[0])}
     config = written_config(tmp_path, {"streams": streams})
 
-    def field_and_hint(meters: tuple, tables: tuple) -> tuple[str | None, str]:
-        definitions = Definitions(meters, tables)
+    def field_and_hint(meters: tuple, tables: tuple, windows: tuple = ()) -> tuple[str | None, str]:
+        definitions = Definitions(meters, tables, windows)
         with pytest.raises(ConfigError) as caught:
             Decoder(spark, config, definitions, EventtimeTypeRegistry())
         return caught.value.field, caught.value.hint
@@ -186,5 +188,16 @@ def test_each_expression_of_a_configuration_is_checked_under_its_own_name(
     field, hint = field_and_hint((), (replace(table, calculated=(("plus", "nothing"),)),))
     assert field == "views.by_id.calculated.plus"
     assert "id, place, at, count, ts, text" in hint
+    window = msgspec.structs.replace(window_definition(windows_of(None)[0]), name="volume")
+    assert field_and_hint((), (), (replace(window, value="text"),)) == (
+        "windows.volume.value",
+        number,
+    )
+    assert field_and_hint((), (), (replace(window, where="count"),)) == (
+        "windows.volume.where",
+        boolean,
+    )
+    field, _ = field_and_hint((), (), (replace(window, value="rand()"),))
+    assert field == "windows.volume.value"
     decoder = Decoder(spark, config, Definitions((meter,), (table,)), EventtimeTypeRegistry())
     assert [(c.name, c.type) for c in decoder.calculated[0]] == [("plus", "int")]
