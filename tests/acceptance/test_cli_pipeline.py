@@ -25,6 +25,7 @@ from tests.acceptance.cli_runs import (
     without_escapes,
 )
 from tests.acceptance.pipelines import CONFIG, fill_ledger, history, java_of, write_config
+from tests.acceptance.warm_runs import tidemark_on_spark
 from tests.services.http_calls import call
 from tests.services.ports import free_port
 from tests.services.processes import is_running
@@ -44,7 +45,7 @@ def folded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ran]:
     home = tmp_path_factory.mktemp("folded")
     write_config(home, CONFIG + "pipeline: {change_retention: 1d}\n")
     fill_ledger(home, history())
-    return home, tidemark("pipeline", "--until-caught-up", "--json", cwd=home)
+    return home, tidemark_on_spark("pipeline", "--until-caught-up", "--json", cwd=home)
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ def test_a_second_run_finds_nothing_to_do_and_shows_a_bar_on_a_terminal(home: Pa
 def test_a_store_of_triggers_that_is_away_is_told_when_the_work_is_done(home: Path) -> None:
     nobody = f"postgresql://nobody@127.0.0.1:{free_port()}/none"
     env = {"TIDEMARK_TRIGGER_STORE__URL": nobody}
-    ran = tidemark("pipeline", "--until-caught-up", "--json", cwd=home, env=env)
+    ran = tidemark_on_spark("pipeline", "--until-caught-up", "--json", cwd=home, env=env)
     assert ran.code == 0, ran.err
     assert ran.json["caughtUp"] is True
     assert "old changes are kept until the next try" in ran.err
@@ -239,7 +240,8 @@ def test_what_only_a_person_can_mend_stops_it_at_start_and_names_the_fix(
     home: Path, text: str, code: str, field: str, names: list[str]
 ) -> None:
     write_config(home, text)
-    ran = tidemark("pipeline", "--until-caught-up", "--json", cwd=home)
+    run = tidemark if code == "java_missing" else tidemark_on_spark
+    ran = run("pipeline", "--until-caught-up", "--json", cwd=home)
     error = ran.json["error"]
     assert (ran.code, error["code"]) == (2, code)
     [problem] = error.get("problems", [{**error, "path": error.get("field")}])
@@ -296,10 +298,10 @@ def _assert_rewound(home: Path, says: str) -> None:
 def test_check_looks_at_expressions_if_it_is_asked_to(home: Path) -> None:
     write_config(home, changed("quantity * price", "quantity * prize"))
     assert "not checked; --expressions does" in tidemark("check", cwd=home).out
-    ran = tidemark("check", "--expressions", "--json", cwd=home)
+    ran = tidemark_on_spark("check", "--expressions", "--json", cwd=home)
     assert (ran.code, ran.json["error"]["field"]) == (2, "views.trades.calculated.notional")
     types = "pipeline: {eventtime: {enabled: true, types: {mine: nowhere.at_all:parse}}}\n"
     column = "    eventtime: {column: quantity, type: mine}\n    fields: {trade_id"
     write_config(home, changed("    fields: {trade_id", column) + types)
-    ran = tidemark("check", "--expressions", cwd=home)
+    ran = tidemark_on_spark("check", "--expressions", cwd=home)
     assert (ran.code, "nowhere.at_all" in ran.err) == (2, True)

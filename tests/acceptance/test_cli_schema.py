@@ -10,6 +10,7 @@ import pytest
 from graphql import build_client_schema, build_schema, get_introspection_query, print_schema
 
 from tests.acceptance.cli_runs import Ran, tidemark
+from tests.acceptance.warm_runs import tidemark_on_spark
 from tests.services.fed_views import FedViews
 from tests.services.http_calls import call
 from tests.services.tidemark_server import TidemarkServer
@@ -130,14 +131,14 @@ def test_a_view_with_another_definition_is_found_out_by_spark(tmp_path: Path) ->
     ran = without_java(tmp_path)
     assert (ran.code, ran.out) == (2, "")
     assert "/nowhere" in ran.err
-    ran = tidemark("schema", cwd=tmp_path)
+    ran = tidemark_on_spark("schema", cwd=tmp_path)
     assert (ran.code, ran.err) == (0, "")
     assert "  notional: Decimal\n" in ran.out
 
 
 def test_an_expression_that_spark_does_not_take_is_an_error(tmp_path: Path) -> None:
     write(tmp_path, CALCULATED % "quantity * prize")
-    ran = tidemark("schema", "--json", cwd=tmp_path)
+    ran = tidemark_on_spark("schema", "--json", cwd=tmp_path)
     assert (ran.code, ran.json["error"]["code"]) == (2, "config_invalid")
     assert "notional" in ran.json["error"]["field"]
 

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.acceptance.cli_runs import Ran, on_terminal, tidemark, wait_until, without_escapes
+from tests.acceptance.warm_runs import tidemark_on_spark
 from tests.services.fed_views import FedViews, Row
 from tests.services.http_calls import call
 from tests.services.tidemark_server import TidemarkServer
@@ -421,11 +422,11 @@ def test_check_with_spark_finds_a_trigger_that_does_not_fit_its_view(tmp_path: P
     calculated = "key: [trade_id], calculated: {twice: quantity * 2}}"
     text = CONFIG.replace("key: [trade_id]}", calculated)
     path.write_text(text.replace('match: {quantity: {_gt: "5"}}', 'match: {twice: {_gt: "5"}}'))
-    ran = tidemark("check", "--expressions", cwd=tmp_path)
+    ran = tidemark_on_spark("check", "--expressions", cwd=tmp_path)
     assert ran.code == 0, ran.err
     assert "Row rules, triggers and GraphQL fit the views." in ran.out
     path.write_text(text.replace('match: {quantity: {_gt: "5"}}', "match: {twice: {_like: a}}"))
-    ran = tidemark("check", "--expressions", "--json", cwd=tmp_path)
+    ran = tidemark_on_spark("check", "--expressions", "--json", cwd=tmp_path)
     assert ran.code == 2
     assert ran.json["error"]["field"].startswith("triggers.declared.match.twice")
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.acceptance.cli_runs import on_terminal, tidemark, without_escapes
 from tests.acceptance.pipelines import fill_ledger, history, write_config
+from tests.acceptance.warm_runs import tidemark_on_spark
 
 # Each is a fault of its own, and how the line that names it begins.
 FAULTS = {
@@ -46,7 +47,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_config(home)
     fill_ledger(home, history())
     assert tidemark("verify", cwd=home).out.startswith("Nothing was folded yet")
-    assert tidemark("pipeline", "--until-caught-up", cwd=home).code == 0
+    assert tidemark_on_spark("pipeline", "--until-caught-up", cwd=home).code == 0
     return home
 
 
@@ -72,7 +73,7 @@ def test_every_fault_is_found_and_named(home: Path) -> None:
     with closing(sqlite3.connect(home / "state" / "views.db")) as connection, connection:
         for statement in FAULTS:
             assert connection.execute(statement).rowcount == 1, statement
-    ran = tidemark("verify", "--json", "--limit", 5, cwd=home)
+    ran = tidemark_on_spark("verify", "--json", "--limit", 5, cwd=home)
     document = json.loads(ran.out)
     assert (ran.code, document["same"]) == (1, False)
     assert list(document) == [

@@ -35,6 +35,7 @@ from tidemark.pipeline.fold.task import (
     OpenViews,
     RefoldTask,
 )
+from tidemark.pipeline.optimising import optimised
 from tidemark.pipeline.output.batch import Frontier, ViewBatch
 from tidemark.pipeline.output.errors import DefinitionChanged, LedgerRewound
 from tidemark.pipeline.output.schema import ViewSchema
@@ -118,10 +119,10 @@ class BatchFolder:
             )
 
     def folded(self, events: DataFrame) -> DataFrame:
-        """What the tasks make of rows of the ledger. It goes with a stream, so that it is planned
-        once and not for every batch."""
+        """What the tasks make of rows of the ledger. It goes with a stream, so that most of its
+        planning is done once and not for every batch."""
         task = FoldTask(self._views, self._open_views, self._plain_limit)
-        return self._decoder.facts(events).repartition("slot").mapInArrow(task, OUTPUT)
+        return optimised(self._decoder.facts(events).repartition("slot").mapInArrow(task, OUTPUT))
 
     def batch(
         self, folded: DataFrame, start: Frontier | None, time: TimeKeeper | None = None

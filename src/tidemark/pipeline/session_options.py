@@ -24,6 +24,15 @@ _CHECKPOINT_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 
+# They are about files, subqueries and names that our plans do not have, and go through the whole
+# plan of every micro-batch to find that out.
+_IDLE_RULES = (
+    "org.apache.spark.sql.catalyst.optimizer.RemoveRedundantAliases",
+    "org.apache.spark.sql.catalyst.optimizer.OptimizeOneRowRelationSubquery",
+    "org.apache.spark.sql.execution.datasources.SchemaPruning",
+    "org.apache.spark.sql.execution.datasources.PruneFileSourcePartitions",
+)
+
 _DEFAULTS: Final = {
     "spark.driver.memory": "2g",
     "spark.ui.enabled": "false",
@@ -45,6 +54,11 @@ _DEFAULTS: Final = {
     # Else every column that is put together asks Java a few questions more, for messages about
     # lines of our own code.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    "spark.sql.optimizer.excludedRules": ",".join(_IDLE_RULES),
+    "spark.sql.constraintPropagation.enabled": "false",
+    "spark.sql.exchange.reuse": "false",
+    "spark.sql.readSideCharPadding": "false",
+    "spark.sql.variant.pushVariantIntoScan": "false",
     "spark.sql.streaming.pollingDelay": "50ms",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.minBatchesToRetain": "10",
