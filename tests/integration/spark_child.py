@@ -52,10 +52,6 @@ def run(step: dict[str, Any]) -> dict[str, Any]:
         start_session(SparkTestConfig("local[1]"), state_dir=Path(step["state_dir"]))
     except TidemarkError as error:
         said["other"] = error.as_dict()
-    if step.get("wait"):
-        sys.stdout.write(json.dumps(said) + "\n")
-        sys.stdout.flush()
-        signal.pause()
     stop_session()
     stop_session()
     return said

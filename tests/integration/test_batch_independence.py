@@ -136,13 +136,13 @@ CORRECTED = History(
     windows("greatest", "means"),
 )
 UNCORRECTED = History(
-    mixed_ledger(10, commits=14, entries=14, controls=False),
+    mixed_ledger(10, commits=9, entries=20, controls=False),
     named("m_max", "m_min", "m_count", "m_last", "m_unique"),
     [],
     windows("kinds", "numbers"),
 )
 LARGE = History(
-    mixed_ledger(7, commits=60, entries=40),
+    mixed_ledger(7, commits=40, entries=25),
     named("m_max", "m_avg", "m_last", "m_sum"),
     [BY_PLACE],
     windows("lasts", "again"),

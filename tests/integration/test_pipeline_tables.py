@@ -33,7 +33,7 @@ SHAPE = StreamShape(max_commits=21, max_entries=7)
 
 
 def cuts_of(commits: Sequence[StreamCommit], seed: int) -> dict[str, list[Offset]]:
-    """The ends of batches, in three ways."""
+    """The ends of batches, in two ways."""
     last = 0
     offsets = []
     for received_at, events in commits:
@@ -42,7 +42,6 @@ def cuts_of(commits: Sequence[StreamCommit], seed: int) -> dict[str, list[Offset
     some = sorted(random.Random(seed).sample(range(len(offsets)), 3))
     return {
         "one batch": [],
-        "seven commits each": offsets[6::7],
         "cut at random": [offsets[place] for place in some],
     }
 

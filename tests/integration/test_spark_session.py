@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -76,21 +75,6 @@ def test_a_session_runs_on_executors_of_their_own(tmp_path: Path) -> None:
     [answer] = run_child({"state_dir": str(tmp_path), "master": "local-cluster[1,1,1024]"})
     assert (answer["sum"], answer["rows"]) == (45, 5)
     assert (tmp_path / "spark" / "tidemark.zip").exists()
-
-
-def test_java_ends_with_the_process_even_if_that_is_killed(tmp_path: Path) -> None:
-    step = {"state_dir": str(tmp_path), "wait": True}
-    with subprocess.Popen(
-        [*COMMAND, json.dumps([step])], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    ) as child:
-        assert child.stdout is not None
-        pid = json.loads(child.stdout.readline())["java_pid"]
-        assert Path(f"/proc/{pid}").exists()
-        child.kill()
-    deadline = time.monotonic() + 30
-    while Path(f"/proc/{pid}").exists():
-        assert time.monotonic() < deadline, "Java is still there"
-        time.sleep(0.05)
 
 
 def test_spark_that_does_not_start_says_why(tmp_path: Path) -> None:
