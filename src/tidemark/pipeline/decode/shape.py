@@ -11,7 +11,6 @@ from pyspark.sql.types import StructType
 
 from tidemark.pipeline import facts
 from tidemark.pipeline.output.schema import Column as ViewColumn
-from tidemark.timestamps import MAX_TIMESTAMP_US, MIN_TIMESTAMP_US
 
 # While a stream's fields stand beside them under their own names, the ledger's columns have this
 # before theirs; and so has what is made on the way. No field's name begins like that.
@@ -153,14 +152,11 @@ def kept(value: Column, column: ViewColumn) -> Column:
 
 
 def typed(text: Column, column: ViewColumn) -> Column:
-    """The value of a field from its text in canonical JSON; null if it is not of its type."""
+    """The value of a field from its text in canonical JSON; null if it is not of its type. A time
+    is then still to be looked at by `within_known_years`."""
     if column.type == "enum":
         return fn.when(text.isin(list(column.values)), text)
     kind = SPARK_TYPES[column.type]
     if kind == "string":
         return text
-    value = fn.when(text.rlike(f"^(?:{_SPELLINGS[column.type]})$"), text).try_cast(kind)
-    if column.type == "timestamp":
-        known = fn.unix_micros(value).between(MIN_TIMESTAMP_US, MAX_TIMESTAMP_US)
-        value = fn.when(known, value)
-    return value
+    return fn.when(text.rlike(f"^(?:{_SPELLINGS[column.type]})$"), text).try_cast(kind)

@@ -149,5 +149,5 @@ def _fields(config: Config, reading: _Reading, registry: EventtimeTypeRegistry) 
         fields,
         frozenset(name for name, field in declared if field.required),
         time_column,
-        None if time_type is None else registry.resolve(time_type),
+        None if time_type is None else registry.unbounded(time_type),
     )

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from tidemark.pipeline.decode.json_text import raw_member
 from tidemark.pipeline.decode.shape import SPARK_TYPES, ledger, made, made_name, struct_of, typed
 from tidemark.pipeline.output.schema import Column as ViewColumn
+from tidemark.pipeline.time.registry import within_known_years
 
 TimeParser = Callable[[Column], Column]
 
@@ -22,7 +23,8 @@ class StreamFields:
     """How the events of one stream, and what amends put in their place, are read: once for all
     views of the stream.
 
-    `time_column` and its parser say where an event's time is, if not in the event itself.
+    `time_column` and its parser say where an event's time is, if not in the event itself. Years
+    that Tidemark does not know are looked for here.
     """
 
     def __init__(
@@ -83,9 +85,18 @@ class StreamFields:
                 fields.append(raw.alias(field.name))
             else:
                 fields.append(typed(text, field).alias(field.name))
-        frame = frame.select("*", *fields)
+        # Step by step: what a step uses more than once, Spark would work out each time.
+        frame = frame.select("*", *fields).withColumns(
+            {
+                field.name: within_known_years(fn.col(field.name))
+                for field in self._fields
+                if field.type == "timestamp"
+            }
+        )
         if self._time_parser is not None and self._time_column is not None:
-            time = fn.unix_micros(self._time_parser(fn.col(self._time_column)))
+            moment = self._time_parser(fn.col(self._time_column))
+            frame = frame.withColumn(made_name("moment"), moment)
+            time = fn.unix_micros(within_known_years(made("moment")))
             frame = frame.withColumn(made_name("time"), time)
         return frame.withColumn(made_name("fault"), self._faults())
 

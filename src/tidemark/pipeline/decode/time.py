@@ -17,7 +17,11 @@ from tidemark.pipeline.time.messages import (
     record_time_columns,
 )
 from tidemark.pipeline.time.plans import TimePlan
-from tidemark.pipeline.time.registry import EventtimeTypeRegistry
+from tidemark.pipeline.time.registry import EventtimeTypeRegistry, within_known_years
+
+
+def _text_name(stream: str) -> str:
+    return made_name(f"time_text_{stream}")
 
 
 class TimeDecoder:
@@ -55,6 +59,9 @@ class TimeDecoder:
     def fact(self, frame: DataFrame, shape: FactShape) -> tuple[DataFrame, str]:
         """The rows with a column for the time stage's fact, null where there is none."""
         stream = ledger("stream")
+        # Step by step: what a step uses more than once, Spark would work out each time.
+        frame = frame.withColumns({_text_name(name): self._text(name) for name in self._plan.timed})
+        frame = frame.withColumn(made_name("time_moment"), self._moment())
         frame = frame.withColumns(
             {made_name("time_stream"): self._stream(), made_name("time_ts"): self._ts()}
         )
@@ -95,17 +102,27 @@ class TimeDecoder:
         is_record = ledger("stream").isin(self._records)
         return fn.when(is_record, self._of_messages().stream).otherwise(ledger("stream"))
 
-    def _ts(self) -> Column:
-        ts = ledger("received_at")
+    def _text(self, stream: str) -> Column:
+        """The time of an event as it is written; null for those of other streams."""
+        column = self._plan.timed[stream].column
+        assert column is not None
+        # A schema finds a field of any name; a path would have to be escaped.
+        shape = StructType([StructField(column, StringType())])
+        data = fn.when(ledger("stream") == stream, ledger("data"))
+        return fn.from_json(exact_numbers(data), shape)[column]
+
+    def _moment(self) -> Column:
+        moment = fn.lit(None).cast("timestamp")
         for stream, time in self._plan.timed.items():
-            assert time.column is not None
             assert time.type is not None
-            # A schema finds a field of any name; a path would have to be escaped.
-            shape = StructType([StructField(time.column, StringType())])
-            data = fn.when(ledger("stream") == stream, ledger("data"))
-            value = fn.from_json(exact_numbers(data), shape)[time.column]
-            parsed = fn.unix_micros(self._registry.resolve(time.type)(value))
-            ts = fn.when(ledger("stream") == stream, parsed).otherwise(ts)
+            parsed = self._registry.unbounded(time.type)(fn.col(_text_name(stream)))
+            moment = fn.when(ledger("stream") == stream, parsed).otherwise(moment)
+        return moment
+
+    def _ts(self) -> Column:
+        own = fn.unix_micros(within_known_years(made("time_moment")))
+        is_timed = ledger("stream").isin(list(self._plan.timed))
+        ts = fn.when(is_timed, own).otherwise(ledger("received_at"))
         if self._records:
             own = fn.unix_micros(self._of_messages().ts)
             ts = fn.when(ledger("stream").isin(self._records), own).otherwise(ts)

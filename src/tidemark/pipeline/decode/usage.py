@@ -25,6 +25,7 @@ from tidemark.pipeline.decode.shape import (
 from tidemark.pipeline.definitions import MeterDefinition
 from tidemark.pipeline.expressions import checked_type, require_type, tried
 from tidemark.pipeline.output.schema import Column as ViewColumn
+from tidemark.pipeline.time.registry import within_known_years
 
 _COLUMNS: Final = (
     "tenant_id string, metric string, customer_ref string, resource_id string,"
@@ -110,8 +111,7 @@ class UsageDecoder:
         """A map of texts; where the stream declares what is in it, a struct of that."""
         if not self._meta_fields:
             return made("meta")
-        fields = (typed(made("meta")[f.name], f).alias(f.name) for f in self._meta_fields)
-        return fn.struct(*fields)
+        return fn.struct(*(_meta_field(field).alias(field.name) for field in self._meta_fields))
 
     def _fact(self, view: int, meter: MeterDefinition, shape: FactShape, *, whole: bool) -> Column:
         control, parsed = ledger("control"), ledger("parsed")
@@ -165,6 +165,11 @@ class UsageDecoder:
             # An amend that makes it no fact of this meter any more.
             .when((control == "amend") | fn.lit(whole), shape.fact(**owner, kind=kind)),
         )
+
+
+def _meta_field(field: ViewColumn) -> Column:
+    value = typed(made("meta")[field.name], field)
+    return within_known_years(value) if field.type == "timestamp" else value
 
 
 def _group(name: str) -> Column:

@@ -32,6 +32,9 @@ _ISO_8601: Final = (
     r"^([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]((?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9])"
     r"(?:(\.[0-9]{1,6})[0-9]{0,24})?(?:[Zz]|([+-])([01][0-9]|2[0-3]):([0-5][0-9]))$"
 )
+_COMMON_ISO_8601: Final = (
+    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?Z$"
+)
 _MICROS_PER_MINUTE: Final = 60_000_000
 
 
@@ -64,6 +67,12 @@ class EventtimeTypeRegistry:
 
         `ConfigError` if there is no such type, naming those that there are.
         """
+        parser = self.unbounded(name)
+        return lambda column: within_known_years(parser(column))
+
+    def unbounded(self, name: str) -> Parser:
+        """The same, but for the years. Who makes a column of what it gives and only then looks at
+        the years by `within_known_years` has Spark read each time once; else it is three times."""
         parser = self._parsers.get(name)
         if parser is None:
             known = self.list()
@@ -74,7 +83,7 @@ class EventtimeTypeRegistry:
                 hint=f"{meant}There are {and_list(known)}. More are declared in "
                 "`pipeline.eventtime.types`.",
             )
-        return _within_known_years(parser)
+        return lambda column: parser(column).try_cast("timestamp")
 
     def list(self) -> list[str]:
         """The names, sorted."""
@@ -132,15 +141,12 @@ def _field(name: str) -> str:
     return f"pipeline.eventtime.types.{name}"
 
 
-def _within_known_years(parser: Parser) -> Parser:
-    def parse(column: Column) -> Column:
-        from pyspark.sql import functions as fn
+def within_known_years(moment: Column) -> Column:
+    """NULL in place of a time that Tidemark does not know."""
+    from pyspark.sql import functions as fn
 
-        moment = parser(column).try_cast("timestamp")
-        micros = fn.unix_micros(moment)
-        return fn.when(micros.between(MIN_TIMESTAMP_US, MAX_TIMESTAMP_US), moment)
-
-    return parse
+    micros = fn.unix_micros(moment)
+    return fn.when(micros.between(MIN_TIMESTAMP_US, MAX_TIMESTAMP_US), moment)
 
 
 def _unix_time(*, digits: int, multiply: int = 1, divide: int = 1) -> Parser:
@@ -167,11 +173,6 @@ def _iso_8601(column: Column) -> Column:
     from pyspark.sql import functions as fn
 
     text = column.cast("string")
-    # A column of timestamps is written without zone, and the session's is UTC.
-    text = fn.when(
-        fn.typeof(column).startswith("timestamp"),
-        fn.concat(fn.replace(text, fn.lit(" "), fn.lit("T")), fn.lit("Z")),
-    ).otherwise(text)
 
     def part(group: int) -> Column:
         return fn.regexp_extract(text, _ISO_8601, group)
@@ -181,4 +182,10 @@ def _iso_8601(column: Column) -> Column:
     offset = part(5).try_cast("int") * fn.lit(60) + part(6).try_cast("int")
     offset = fn.when(part(4) == "-", -offset).when(part(4) == "+", offset).otherwise(fn.lit(0))
     micros = fn.unix_micros(local) - offset.cast("bigint") * fn.lit(_MICROS_PER_MINUTE)
-    return fn.when(text.rlike(_ISO_8601), fn.timestamp_micros(micros))
+    return (
+        # The type is known when a plan is made, so only one of these is left in it.
+        fn.when(fn.typeof(column).startswith("timestamp"), column.try_cast("timestamp"))
+        # As most write it, and as Spark itself reads it: far cheaper than to take it apart.
+        .when(text.rlike(_COMMON_ISO_8601), text.try_cast("timestamp"))
+        .when(text.rlike(_ISO_8601), fn.timestamp_micros(micros))
+    )
