@@ -78,7 +78,7 @@ def test_every_fault_is_found_and_named(home: Path) -> None:
     assert (ran.code, document["same"]) == (1, False)
     assert list(document) == [
         *("config", "same", "sequence", "receivedAt", "compared"),
-        *("differences", "differencesLeftOut", "unchecked"),
+        *("differences", "differencesLeftOut", "unchecked", "landing"),
     ]
     lines = [_text(difference) for difference in document["differences"]]
     for statement, line in FAULTS.items():

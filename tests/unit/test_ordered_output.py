@@ -18,7 +18,7 @@ from tests.reference.eventtime import EventTime, reorder
 from tests.reference.history import Commit
 from tests.unit.test_reorder import LONG, TENANTS, steady
 from tests.unit.time_runs import Cut, one_by_one, plan_with, random_cut, tables_of, whole
-from tidemark.pipeline.time.files import (
+from tidemark.pipeline.files import (
     UNFINISHED_SUFFIX,
     OrderedOutputError,
     OrderedOutputUnavailable,
@@ -286,7 +286,7 @@ def test_a_disk_that_refuses_is_named(tmp_path: Path) -> None:
 def test_a_full_disk_is_told_from_a_fault_that_stays(tmp_path: Path) -> None:
     path = tmp_path / "segment"
     # Every write to this device says that there is no room.
-    path.with_name(path.name + UNFINISHED_SUFFIX).symlink_to("/dev/full")
+    path.with_name(f".{path.name}{UNFINISHED_SUFFIX}").symlink_to("/dev/full")
     with (
         pytest.raises(OrderedOutputUnavailable, match=os.strerror(errno.ENOSPC)),
         replace_durably(path) as file,

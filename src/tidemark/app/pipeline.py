@@ -35,12 +35,12 @@ from tidemark.ops.pipeline_status import PipelineStatus
 from tidemark.pipeline.decode.stage import Decoder
 from tidemark.pipeline.definitions import Definitions
 from tidemark.pipeline.errors import SparkUnavailable
+from tidemark.pipeline.files import OrderedOutputUnavailable
 from tidemark.pipeline.output.batch import Frontier
 from tidemark.pipeline.output.errors import ViewsUnavailable
 from tidemark.pipeline.output.schema import Column
 from tidemark.pipeline.running import Pipeline, require_same_history
 from tidemark.pipeline.session import start_session, stop_session
-from tidemark.pipeline.time.files import OrderedOutputUnavailable
 from tidemark.pipeline.time.registry import registry_of
 from tidemark.views.opening import open_views, views_at, views_place
 from tidemark.views.port import ViewsStore

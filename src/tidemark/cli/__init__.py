@@ -13,6 +13,7 @@ schema        schema: with spark_questions
 keys          keygen
 serving       up, serve
 pipelining    pipeline: with long_work and logs
+landing       land
 sending       send: with sent_lines, resume, refusals and progress
 importing     import
 tailing       tail

@@ -94,7 +94,9 @@ def up(
     configured = configuration(config_path, options)
     background = [_demo(configured.config, api_key)] if demo else []
     pipeline = _pipeline(configured, as_json=as_json)
-    return _run(configured, options, background, pipeline, as_json=as_json)
+    landing = _landing(configured, as_json=as_json)
+    beside = [child for child in (pipeline, landing) if child is not None]
+    return _run(configured, options, background, beside, as_json=as_json)
 
 
 @click.command
@@ -120,7 +122,7 @@ def serve(
     configured = configuration(config_path, options)
     inherited = inherited_socket()
     if inherited is None:
-        return _run(configured, options, [], None, as_json=as_json)
+        return _run(configured, options, [], [], as_json=as_json)
     log_to_stderr()
     with _stoppable():
         _serve(configured.config, sockets=[inherited])
@@ -163,9 +165,6 @@ def _pipeline(configured: Configured, *, as_json: bool) -> Supervised | None:
         return None
     status = PipelineStatus(config.state_dir)
     status.clear()
-    command = [sys.executable, "-m", "tidemark", "pipeline"]
-    if configured.path is not None:
-        command += ["--config", str(configured.path)]
 
     def given_up(code: int) -> None:
         error = status.error()
@@ -177,14 +176,34 @@ def _pipeline(configured: Configured, *, as_json: bool) -> Supervised | None:
             write_json({"event": "pipeline_failed", "error": error_document(error)})
         log.error("Tidemark goes on without the pipeline: events are taken, usage stands still")
 
-    return Supervised(command, "pipeline", given_up)
+    return Supervised(_command("pipeline", configured), "pipeline", given_up)
+
+
+def _landing(configured: Configured, *, as_json: bool) -> Supervised | None:
+    """Landing as a process beside this one, where it is enabled."""
+    if not configured.config.landing.parquet.enabled:
+        return None
+
+    def given_up(code: int) -> None:
+        if as_json:
+            hint = "Its error is in the log; `tidemark land` says it again."
+            error = TidemarkError(f"it ended with {code}", hint=hint, code="landing_failed")
+            write_json({"event": "landing_failed", "error": error_document(error)})
+        log.error("Tidemark goes on without landing: files for analysts stand still")
+
+    return Supervised(_command("land", configured), "landing", given_up)
+
+
+def _command(verb: str, configured: Configured) -> list[str]:
+    config = [] if configured.path is None else ["--config", str(configured.path)]
+    return [sys.executable, "-m", "tidemark", verb, *config]
 
 
 def _run(
     configured: Configured,
     options: Mapping[str, object],
     background: Sequence[Background],
-    pipeline: Supervised | None,
+    beside: Sequence[Supervised],
     *,
     as_json: bool,
 ) -> int:
@@ -197,10 +216,10 @@ def _run(
         if as_json:
             write_json({"event": "ready", "url": base_url, "config": configured.as_json})
         else:
-            write_lines(_welcome(configured, base_url, pipeline, is_demo=bool(background)))
+            write_lines(_welcome(configured, base_url, beside, is_demo=bool(background)))
         # Not before: a fault of the ledger is told once, by this process.
-        if pipeline is not None:
-            pipeline.start()
+        for child in beside:
+            child.start()
 
     code = int(ExitCode.OK)
     try:
@@ -210,8 +229,8 @@ def _run(
             else:
                 code = _run_several(configured, options, announce, background)
     finally:
-        if pipeline is not None:
-            pipeline.stop()
+        for child in beside:
+            child.stop()
     if as_json:
         write_json({"event": "stopped"})
     else:
@@ -247,9 +266,7 @@ def _run_several(
     asyncio.run(_try_ledger(config))
     listener = listen(config.http.host, config.http.port)
     address = callable_url(*listener.getsockname()[:2])
-    command = [sys.executable, "-m", "tidemark", "serve"]
-    if configured.path is not None:
-        command += ["--config", str(configured.path)]
+    command = _command("serve", configured)
     for option, value in options.items():
         if value is not None:
             command += [option, str(value)]
@@ -302,7 +319,7 @@ def _stoppable() -> Iterator[None]:
 
 
 def _welcome(
-    configured: Configured, base_url: str, pipeline: Supervised | None, *, is_demo: bool
+    configured: Configured, base_url: str, beside: Sequence[Supervised], *, is_demo: bool
 ) -> list[str]:
     """Where to look, now that it runs."""
     from tidemark import __version__
@@ -321,10 +338,11 @@ def _welcome(
         ("metrics", f"{base_url}/metrics"),
         ("watch", f"{program_name()} tail{option}"),
     ]
-    if pipeline is not None:
+    has_pipeline = any(child.name == "pipeline" for child in beside)
+    if has_pipeline:
         where = f"starting on Spark {config.spark.master}; {base_url}/readyz says how far it is"
         rows.insert(3, ("pipeline", where))
-    if pipeline is not None and config.meters:
+    if has_pipeline and config.meters:
         rows.append(("usage", f"{program_name()} usage{option}"))
     lines = [f"Tidemark {__version__} is ready on {base_url}", *pairs(rows)]
     if is_demo:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,8 +21,13 @@ from tidemark.timestamps import format_timestamp
 
 if TYPE_CHECKING:
     from tidemark.ops.verification import Compared, Difference, Verification
+    from tidemark.pipeline.landing.comparing import Compared as Landing
 
-_STAGES: Final = {"recompute": ("recomputing", "events"), "compare": ("comparing", "entries")}
+_STAGES: Final = {
+    "recompute": ("recomputing", "events"),
+    "compare": ("comparing", "entries"),
+    "landing": ("comparing what is landed", "events"),
+}
 _ONE_OF: Final = {
     "rows": "row",
     "changes": "change",
@@ -40,17 +46,29 @@ _HASH_LETTERS: Final = 12
     metavar="N",
     help="Show so many differences of each part of a view; all are counted.",
 )
+@click.option(
+    "--deep",
+    is_flag=True,
+    help="Also compare the events that are landed in files with those of the ledger.",
+)
 @config_option
 @json_option
-def verify(limit: int, config_path: Path | None, as_json: bool) -> int:
+def verify(limit: int, deep: bool, config_path: Path | None, as_json: bool) -> int:
     """Prove the views from the ledger.
 
     Recomputes everything from the ledger on Spark, in a place of its own, and compares it with the
     live views: rows, also what is hidden of them, the log of changes as far as it is kept,
-    adjustments and error rows. Differences are printed, and the exit code is then 1. The pipeline
-    may run meanwhile; nothing is changed.
+    adjustments and error rows. With --deep, every block of landed events too: count, order and
+    content. Differences are printed, and the exit code is then 1. The pipeline may run meanwhile;
+    nothing is changed.
     """
     configured = configuration(config_path)
+    if deep and not configured.config.landing.parquet.enabled:
+        raise ConfigError(
+            f"{configured.source} does not enable landing, so there is nothing more to verify",
+            hint="Leave out --deep, or set landing.parquet.enabled to true.",
+            field="landing.parquet.enabled",
+        )
     if not configured.config.view_names:
         raise ConfigError(
             f"{configured.source} has no meters, views or windows, so there is nothing to verify",
@@ -69,11 +87,50 @@ def verify(limit: int, config_path: Path | None, as_json: bool) -> int:
             return verify_views(configured.config, limit=limit, on_progress=shown.take, stop=stop)
 
         found = run_beside(work)
+        landing = _compared_landing(configured, shown) if deep else None
     if as_json:
-        write_json(_document(configured, found))
+        write_json(_document(configured, found, landing))
     else:
         _write_text(configured, found)
-    return ExitCode.FAILED if found is not None and found.difference_count else ExitCode.OK
+        if landing is not None:
+            _write_landing(landing)
+    is_same = found is None or not found.difference_count
+    return ExitCode.OK if is_same and not _differs(landing) else ExitCode.FAILED
+
+
+def _compared_landing(configured: Configured, shown: _Shown) -> Landing:
+    def work(stop: threading.Event) -> Landing | None:
+        from tidemark.app.landing import compare_landing
+
+        told = partial(shown.take, "landing")
+        return compare_landing(configured.config, on_progress=told, stop=stop)
+
+    compared = run_beside(work)
+    # Who stops it does not get here.
+    assert compared is not None
+    return compared
+
+
+def _differs(landing: Landing | None) -> bool:
+    return landing is not None and landing.difference is not None
+
+
+def _write_landing(landing: Landing) -> None:
+    difference = landing.difference
+    if difference is None:
+        write_line(
+            f"Landed: {plural(landing.blocks, 'block')}, {plural(landing.events, 'event')} up to"
+            f" sequence {landing.last_sequence:,}, as in the ledger.",
+            style="green",
+        )
+        return
+    where = f"{difference.block}: " if difference.block else ""
+    at = f", sequence {difference.sequence}" if difference.sequence else ""
+    what = ""
+    if difference.column is not None:
+        values = tuple(map(compact_json, (difference.landed, difference.ledger)))
+        what = f": {difference.column} is {values[0]}, in the ledger it is {values[1]}"
+    write_line(one_line(f"Landed: {where}{difference.message}{at}{what}"), style="red")
 
 
 class _Shown:
@@ -147,18 +204,21 @@ def difference_text(difference: Difference) -> str:
     return one_line(f"{entry} should not be there: {compact_json(difference.live)}")
 
 
-def _document(configured: Configured, found: Verification | None) -> dict[str, Any]:
+def _document(
+    configured: Configured, found: Verification | None, landing: Landing | None
+) -> dict[str, Any]:
     import msgspec
 
     document: dict[str, Any] = {
         "config": configured.as_json,
-        "same": found is None or not found.difference_count,
+        "same": (found is None or not found.difference_count) and not _differs(landing),
         "sequence": "0",
         "receivedAt": None,
         "compared": [],
         "differences": [],
         "differencesLeftOut": 0,
         "unchecked": [],
+        "landing": None if landing is None else _landing_document(landing),
     }
     if found is not None:
         document |= {
@@ -170,3 +230,10 @@ def _document(configured: Configured, found: Verification | None) -> dict[str, A
             "unchecked": found.unchecked,
         }
     return document
+
+
+def _landing_document(landing: Landing) -> dict[str, Any]:
+    import msgspec
+
+    document: dict[str, Any] = msgspec.to_builtins(landing)
+    return document | {"lastSequence": str(landing.last_sequence)}

@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 from tidemark.config.access_model import AuthConfig
 from tidemark.config.durations import UNITS_US
 from tidemark.config.faults import Names
+from tidemark.config.landing_model import LandingConfig
 from tidemark.config.live_model import (
     LiveConfig,
     TriggerConfig,
@@ -322,6 +323,7 @@ class Config(Section):
     )
     pipeline: PipelineConfig = Field(default_factory=PipelineConfig)
     view_store: ViewStoreConfig = Field(default_factory=ViewStoreConfig)
+    landing: LandingConfig = Field(default_factory=LandingConfig)
     spark: SparkConfig = Field(default_factory=SparkConfig)
     live: LiveConfig = Field(default_factory=LiveConfig)
     triggers: Annotated[MappingOf[TriggerConfig], Names(TRIGGER_NAME_PATTERN)] = Field(

@@ -29,7 +29,7 @@ class Supervised:
     def __init__(self, argv: Sequence[str], name: str, on_given_up: Callable[[int], None]) -> None:
         """`on_given_up` is told the exit code of a child that is not started again."""
         self._argv = list(argv)
-        self._name = name
+        self.name = name
         self._on_given_up = on_given_up
         self._clock = SystemClock()
         self._lock = threading.Lock()
@@ -50,7 +50,7 @@ class Supervised:
             try:
                 child.wait(STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
-                log.error("the %s did not stop; killing it", self._name)
+                log.error("the %s did not stop; killing it", self.name)
                 child.kill()
                 child.wait()
         if self._thread.is_alive():
@@ -80,7 +80,7 @@ class Supervised:
             if self._clock.elapsed_us() - began_us >= RAN_WELL_US:
                 pause_s = FIRST_PAUSE_S
             log.error(
-                "the %s ended with %s; it is started again in %.0f s", self._name, code, pause_s
+                "the %s ended with %s; it is started again in %.0f s", self.name, code, pause_s
             )
             self._stopping.wait(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)

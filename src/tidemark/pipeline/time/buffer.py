@@ -27,7 +27,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.pipeline.time.files import (
+from tidemark.pipeline.files import (
     OrderedOutputError,
     refusals_told,
     replace_durably,

@@ -27,14 +27,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidemark.pipeline.time.buffer import PartFiles
-from tidemark.pipeline.time.files import (
+from tidemark.pipeline.files import (
     UNFINISHED_SUFFIX,
     OrderedOutputError,
     refusals_told,
     replace_durably,
     sync_directory,
 )
+from tidemark.pipeline.time.buffer import PartFiles
 from tidemark.pipeline.time.reorder import LATE, RECORDS_SCHEMA, ROW, WATERMARK
 from tidemark.pipeline.time.stage import segment_number
 

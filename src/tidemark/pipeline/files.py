@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, NamedTuple
 
 from tidemark.errors import TidemarkError
 
@@ -29,24 +29,35 @@ class OrderedOutputUnavailable(OrderedOutputError):
     code = "ordered_output_unavailable"
 
 
+class Refusals(NamedTuple):
+    """The errors by which it is told that the system refuses something: for good, and for now."""
+
+    for_good: type[TidemarkError]
+    for_now: type[TidemarkError]
+
+
+OF_ORDERED_OUTPUT: Final = Refusals(OrderedOutputError, OrderedOutputUnavailable)
+
+
 @contextmanager
-def refusals_told(path: Path) -> Iterator[None]:
+def refusals_told(path: Path, told: Refusals = OF_ORDERED_OUTPUT) -> Iterator[None]:
     """Says of what the system refuses which path it was, and what to do."""
     try:
         yield
     except OSError as error:
         passes = error.errno in _PASSING
-        raise (OrderedOutputUnavailable if passes else OrderedOutputError)(
+        raise (told.for_now if passes else told.for_good)(
             f"{path} cannot be written: {error.strerror or error}",
             hint="See that the directory can be written to and that the disk has room.",
         ) from error
 
 
 @contextmanager
-def replace_durably(path: Path) -> Iterator[BinaryIO]:
+def replace_durably(path: Path, told: Refusals = OF_ORDERED_OUTPUT) -> Iterator[BinaryIO]:
     """A file to write to that stands at `path` once the block is left, and is durable then."""
-    unfinished = path.with_name(path.name + UNFINISHED_SUFFIX)
-    with refusals_told(path):
+    # Hidden from those who read whole directories.
+    unfinished = path.with_name(f".{path.name}{UNFINISHED_SUFFIX}")
+    with refusals_told(path, told):
         make_directory(path.parent)
         with open(unfinished, "wb") as file:
             yield file

@@ -1,0 +1,110 @@
+"""`tidemark land`: raw events into files, for ever or until all are there."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tidemark.cli.logs import log_to_stderr
+from tidemark.cli.long_work import run_beside
+from tidemark.cli.options import Configured, config_option, configuration, json_option
+from tidemark.cli.outcome import ExitCode, Terminated, exit_code_of
+from tidemark.cli.output import write_json, write_line
+from tidemark.cli.progress import show_progress
+from tidemark.clock import MICROS_PER_SECOND, SystemClock
+from tidemark.errors import ConfigError, TidemarkError
+from tidemark.ops.workers import follow_parent
+
+if TYPE_CHECKING:
+    from tidemark.app.landing import Landing, OnProgress
+
+log = logging.getLogger(__name__)
+
+
+@click.command
+@click.option(
+    "--until-caught-up",
+    is_flag=True,
+    help="End when everything that is in the ledger now is landed.",
+)
+@config_option
+@json_option
+def land(until_caught_up: bool, config_path: Path | None, as_json: bool) -> int:
+    """Write raw events to Parquet files, in the order of the ledger.
+
+    Goes on from what is there, and follows the ledger until Ctrl-C or SIGTERM stops it; the exit
+    code is then 0. `tidemark up` runs the same beside the server where landing.parquet is enabled.
+    """
+    is_child = follow_parent()
+    configured = configuration(config_path)
+    if not configured.config.landing.parquet.enabled:
+        raise ConfigError(
+            f"{configured.source} does not enable landing, so there is nothing to land",
+            hint="Set landing.parquet.enabled to true.",
+            field="landing.parquet.enabled",
+        )
+    if is_child:
+        return _run_as_child(configured)
+    clock = SystemClock()
+    began_us = clock.elapsed_us()
+    with show_progress(clock, "tidemark.app") as progress:
+        progress.begin("landing", None)
+
+        def told(done: int, total: int) -> None:
+            seconds = max(1, clock.elapsed_us() - began_us) / MICROS_PER_SECOND
+            progress.update(done, f"sequence {done:,} of {total:,}, {done / seconds:,.0f} events/s")
+
+        try:
+            found = _land(configured, told, until_caught_up=until_caught_up)
+        except (KeyboardInterrupt, Terminated):
+            if until_caught_up:
+                raise
+            found = None
+    _conclude(configured, found, as_json=as_json)
+    return ExitCode.OK
+
+
+def _run_as_child(configured: Configured) -> int:
+    """As `tidemark up` runs it: what it says stands in the log of both."""
+    log_to_stderr()
+    try:
+        _land(configured, lambda done, total: None, until_caught_up=False)
+    except (KeyboardInterrupt, Terminated):
+        pass
+    except TidemarkError as error:
+        field = f" ({error.field})" if error.field else ""
+        log.error("landing stopped: %s%s. %s", error.message, field, error.hint)
+        return exit_code_of(error)
+    return ExitCode.OK
+
+
+def _land(configured: Configured, on_progress: OnProgress, *, until_caught_up: bool) -> Landing:
+    def work(stop: threading.Event) -> Landing:
+        # Loaded here: it takes a moment, in which a signal is to be heard too.
+        from tidemark.app.landing import run_landing
+
+        return run_landing(
+            configured.config, until_caught_up=until_caught_up, on_progress=on_progress, stop=stop
+        )
+
+    return run_beside(work)
+
+
+def _conclude(configured: Configured, found: Landing | None, *, as_json: bool) -> None:
+    if as_json:
+        write_json(
+            {
+                "config": configured.as_json,
+                "caughtUp": found is not None,
+                "path": None if found is None else found.path,
+                "sequence": None if found is None else str(found.last_sequence),
+            }
+        )
+    elif found is None:
+        write_line("Landing stopped.")
+    else:
+        write_line(f"Landed up to sequence {found.last_sequence:,} in {found.path}.")

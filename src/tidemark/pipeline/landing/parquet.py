@@ -1,0 +1,214 @@
+"""The directory of blocks: one Parquet file each, there whole or not at all.
+
+The block that is still growing is written anew under its name, so a reader finds either what it was
+or what it is. `_landing.json` says which ledger the events are of and how large a block is: other
+blocks in the same directory would hold the same events twice.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tidemark.crash import crash_point
+from tidemark.errors import TidemarkError
+from tidemark.pipeline.files import (
+    UNFINISHED_SUFFIX,
+    Refusals,
+    make_directory,
+    refusals_told,
+    replace_durably,
+)
+from tidemark.pipeline.landing.blocks import Block, Schedule
+from tidemark.pipeline.landing.rows import LANDED_SCHEMA, ContentHash
+
+# Spark and others pass over what begins like this when they read a directory.
+MANIFEST: Final = "_landing.json"
+_LOCK: Final = "_landing.lock"
+_LAST: Final = b"tidemark.last_sequence"
+_HASH: Final = b"tidemark.content_hash"
+
+
+class LandingError(TidemarkError):
+    """The directory does not hold what this ledger's landing would."""
+
+    code = "landing_mismatch"
+
+
+class LandingUnavailable(TidemarkError):
+    """The disk is full or does not answer. Trying again later may help."""
+
+    code = "landing_unavailable"
+
+
+class LandingRefused(TidemarkError):
+    """The files of a landing may not be written."""
+
+    code = "landing_refused"
+
+
+class LandingRunning(TidemarkError):
+    """Another process lands into this directory."""
+
+    code = "landing_running"
+
+
+_REFUSALS: Final = Refusals(LandingRefused, LandingUnavailable)
+
+
+class Manifest(msgspec.Struct, frozen=True, rename="camel"):
+    """What a directory is of."""
+
+    ledger_id: str
+    block_events: int
+    format: int = 1
+
+
+class Landed(msgspec.Struct, frozen=True):
+    """A block as its file says it is."""
+
+    block: Block
+    last_sequence: int
+    content_hash: str
+
+    @property
+    def is_whole(self) -> bool:
+        return self.last_sequence == self.block.last
+
+
+class ParquetDirectory:
+    """The blocks of one ledger."""
+
+    def __init__(self, path: Path, schedule: Schedule, ledger_id: str) -> None:
+        self.path = path
+        self.schedule = schedule
+        self._manifest = Manifest(ledger_id, schedule.block_events)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """For writing: nobody else may, and what a crash has left is removed.
+
+        Raises `LandingError` if the directory is of another ledger or has other blocks.
+        """
+        with refusals_told(self.path, _REFUSALS):
+            make_directory(self.path)
+            lock = (self.path / _LOCK).open("wb")
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise LandingRunning(
+                    f"events are landed in {self.path} already",
+                    hint="`tidemark up` and `tidemark pipeline` do so too. Stop that one first.",
+                ) from error
+            self.require_same()
+            if not (self.path / MANIFEST).exists():
+                with replace_durably(self.path / MANIFEST, _REFUSALS) as file:
+                    file.write(msgspec.json.format(msgspec.json.encode(self._manifest)) + b"\n")
+            for left in self.path.glob(f"*{UNFINISHED_SUFFIX}"):
+                left.unlink()
+            yield
+
+    def require_same(self) -> None:
+        """Raises `LandingError` if what is there is of another ledger or cut otherwise."""
+        path = self.path / MANIFEST
+        if not path.exists():
+            if any(Block.of_name(name) for name in self._names()):
+                raise _mismatch(f"{self.path} holds blocks and no {MANIFEST}")
+            return
+        try:
+            found = msgspec.json.decode(path.read_bytes(), type=Manifest)
+        except msgspec.DecodeError as error:
+            raise _mismatch(f"{path} cannot be read: {error}") from error
+        if found.ledger_id != self._manifest.ledger_id:
+            raise _mismatch(
+                f"{self.path} holds events of the ledger {found.ledger_id}, and this is"
+                f" {self._manifest.ledger_id}"
+            )
+        if found != self._manifest:
+            raise _mismatch(
+                f"{self.path} has blocks of {found.block_events:,} events, and"
+                f" {self._manifest.block_events:,} are configured"
+            )
+
+    def blocks(self) -> list[Landed]:
+        """All there are, in order. Raises `LandingError` if one is missing or is no block."""
+        found: list[Landed] = []
+        for name in self._names():
+            block = Block.of_name(name)
+            if block is None:
+                continue
+            expected = self.schedule.block_of(found[-1].block.last + 1 if found else 1)
+            if block != expected:
+                raise _mismatch(f"{self.path} has {name} where {expected.name} should be")
+            if found and not found[-1].is_whole:
+                raise _mismatch(f"{self.path}: {found[-1].block.name} is not whole, and not last")
+            found.append(self._landed(block))
+        return found
+
+    def last_sequence(self) -> int:
+        """How far the events are landed."""
+        found = self.blocks()
+        return found[-1].last_sequence if found else 0
+
+    def write(self, block: Block, batches: Iterable[pa.RecordBatch], last_sequence: int) -> None:
+        """Put a block in its place, durably. `batches` are its events up to a sequence."""
+        hashed = ContentHash()
+        with replace_durably(self.path / block.name, _REFUSALS) as file:
+            with pq.ParquetWriter(file, LANDED_SCHEMA, compression="zstd") as writer:
+                for batch in batches:
+                    hashed.add(batch)
+                    writer.write_batch(batch)
+                crash_point("landing.block_begun")
+                writer.add_key_value_metadata(
+                    {_LAST: str(last_sequence).encode(), _HASH: hashed.hexdigest().encode()}
+                )
+            crash_point("landing.block_written")
+        crash_point("landing.block_landed")
+
+    def read(self, block: Block) -> Iterator[pa.RecordBatch]:
+        """The events of a block as they stand in its file."""
+        path = self.path / block.name
+        try:
+            with pq.ParquetFile(path) as file:
+                if not file.schema_arrow.remove_metadata().equals(LANDED_SCHEMA):
+                    raise _mismatch(f"{path} has other columns than a block has")
+                yield from file.iter_batches()
+        except (OSError, pa.ArrowInvalid) as error:
+            raise _mismatch(f"{path} cannot be read: {_first_line(error)}") from error
+
+    def _landed(self, block: Block) -> Landed:
+        path = self.path / block.name
+        try:
+            metadata = pq.read_metadata(path).metadata or {}
+        except (OSError, pa.ArrowInvalid) as error:
+            raise _mismatch(f"{path} is no block: {_first_line(error)}") from error
+        last, content_hash = metadata.get(_LAST, b"").decode(), metadata.get(_HASH, b"").decode()
+        if not (last.isascii() and last.isdigit()):
+            raise _mismatch(f"{path} is no block: it does not say how far it goes")
+        return Landed(block, int(last), content_hash)
+
+    def _names(self) -> list[str]:
+        with refusals_told(self.path, _REFUSALS):
+            return sorted(os.listdir(self.path)) if self.path.is_dir() else []
+
+
+def _mismatch(message: str) -> LandingError:
+    return LandingError(
+        message,
+        hint="Move that directory away, or set landing.parquet.path to another one; all blocks are"
+        " then landed anew from the ledger.",
+        field="landing.parquet",
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,117 @@
+"""`land` and `verify --deep`: files for analysts, and the proof that they hold the ledger."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from pathlib import Path
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+
+from tests.acceptance.cli_runs import started, stop, tidemark, wait_until
+from tests.acceptance.pipelines import CONFIG, fill_ledger, history, write_config
+from tests.acceptance.warm_runs import tidemark_on_spark
+from tests.services.http_calls import call
+from tests.services.parquet_blocks import rewrite
+from tests.services.ports import free_port
+
+LANDING = "landing: {parquet: {enabled: true, block_events: 10, every: 50ms}}\n"
+USAGE = {"tenantId": "acme", "metric": "api_calls", "customerRef": "c", "quantity": "2"}
+EVENT_COUNT = 36
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    write_config(tmp_path, CONFIG + LANDING)
+    fill_ledger(tmp_path, history())
+    return tmp_path
+
+
+def landed(home: Path) -> list[int]:
+    directory = home / "state" / "landing" / "parquet"
+    if not any(directory.glob("*.parquet")):
+        return []
+    query = f"SELECT ingress_sequence FROM read_parquet('{directory / '*.parquet'}')"
+    return [row[0] for row in duckdb.sql(query).fetchall()]
+
+
+def test_it_ends_when_everything_is_landed_and_says_where(home: Path) -> None:
+    ran = tidemark("land", "--until-caught-up", "--json", cwd=home)
+    assert ran.code == 0, ran.err
+    document = ran.json
+    assert list(document) == ["config", "caughtUp", "path", "sequence"]
+    assert (document["caughtUp"], document["sequence"]) == (True, str(EVENT_COUNT))
+    assert document["path"] == str(home / "state" / "landing" / "parquet")
+    assert landed(home) == list(range(1, EVENT_COUNT + 1))
+    again = tidemark("land", "--until-caught-up", cwd=home)
+    assert f"Landed up to sequence {EVENT_COUNT} in {document['path']}.\n" == again.out
+
+
+def test_it_follows_the_ledger_until_it_is_stopped_and_only_one_does(home: Path) -> None:
+    port = free_port()
+    with (
+        started("serve", "--json", "--port", port, cwd=home) as server,
+        started("land", "--json", cwd=home) as process,
+    ):
+        wait_until(lambda: len(landed(home)) == EVENT_COUNT)
+        second = tidemark("land", "--json", cwd=home)
+        assert (second.code, second.json["error"]["code"]) == (1, "landing_running")
+        assert server.stdout is not None
+        url = json.loads(server.stdout.readline())["url"]
+        event = {**USAGE, "ts": "2026-03-04T00:00:00Z"}
+        assert call(url, "POST", "/v1/events", json={"events": [event]}).json["accepted"] == 1
+        wait_until(lambda: len(landed(home)) == EVENT_COUNT + 1)
+        ran = stop(process, signal.SIGTERM)
+        assert stop(server).code == 0
+    assert (ran.code, ran.json["caughtUp"]) == (0, False)
+
+
+def test_up_lands_beside_the_server_and_ends_it_too(home: Path) -> None:
+    env = {"TIDEMARK_PIPELINE__ENABLED": "false"}
+    with started("up", "--json", "--port", free_port(), cwd=home, env=env) as process:
+        wait_until(lambda: len(landed(home)) == EVENT_COUNT)
+        ran = stop(process)
+    assert (ran.code, ran.err) == (0, "")
+    # Nobody holds the directory any more.
+    assert tidemark("land", "--until-caught-up", cwd=home).code == 0
+
+
+def test_what_is_landed_is_proven_and_the_first_difference_named(home: Path) -> None:
+    assert tidemark("land", "--until-caught-up", cwd=home).code == 0
+    ran = tidemark_on_spark("verify", "--deep", cwd=home)
+    assert ran.code == 0
+    assert "Landed: 4 blocks, 36 events up to sequence 36, as in the ledger.\n" in ran.out
+    path = sorted((home / "state" / "landing" / "parquet").glob("*.parquet"))[2]
+    table = pq.read_table(path)
+    keys = table.column("idempotency_key").to_pylist()
+    keys[4] = "forged"
+    place = table.column_names.index("idempotency_key")
+    rewrite(path, table.set_column(place, table.schema.field(place), [keys]))
+    ran = tidemark_on_spark("verify", "--deep", cwd=home)
+    assert ran.code == 1
+    assert re.search(
+        rf"Landed: {path.name}: an event differs, sequence 25: idempotency_key is \"forged\","
+        r" in the ledger it is \".+\"\n",
+        ran.out,
+    )
+    document = tidemark_on_spark("verify", "--deep", "--json", cwd=home).json
+    assert (document["same"], document["landing"]["difference"]["sequence"]) == (False, "25")
+
+
+def test_what_is_not_enabled_is_told(tmp_path: Path) -> None:
+    write_config(tmp_path)
+    for args in (["land"], ["verify", "--deep"]):
+        ran = tidemark(*args, "--json", cwd=tmp_path)
+        assert (ran.code, ran.json["error"]["field"]) == (2, "landing.parquet.enabled")
+
+
+def test_a_directory_with_other_blocks_is_refused_and_left_alone(home: Path) -> None:
+    assert tidemark("land", "--until-caught-up", cwd=home).code == 0
+    env = {"TIDEMARK_LANDING__PARQUET__BLOCK_EVENTS": "11"}
+    ran = tidemark("land", "--until-caught-up", "--json", cwd=home, env=env)
+    assert (ran.code, ran.json["error"]["code"]) == (1, "landing_mismatch")
+    assert "blocks of 10 events, and 11 are configured" in ran.json["error"]["message"]
+    assert landed(home) == list(range(1, EVENT_COUNT + 1))

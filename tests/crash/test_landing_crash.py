@@ -1,0 +1,114 @@
+"""Landing that is killed at any point leaves whole files, and goes on where it was."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.contract.events import draft, request
+from tidemark.clock import SystemClock
+from tidemark.config import load_config
+from tidemark.ingress.drafts import no_corrections
+from tidemark.ledger.opening import open_ledger
+
+LANDING_POINTS: Final = ("landing.block_begun", "landing.block_written", "landing.block_landed")
+BLOCK: Final = 50
+EVENTS: Final = 170
+CONFIG: Final = f"""
+state_dir: state
+streams: {{usage: {{kind: usage}}}}
+landing: {{parquet: {{enabled: true, block_events: {BLOCK}}}}}
+"""
+
+
+def run(home: Path, *args: str, crash_at: str | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {n: v for n, v in os.environ.items() if not n.startswith("TIDEMARK_")}
+    if crash_at is not None:
+        environment["TIDEMARK_CRASH_AT"] = crash_at
+    return subprocess.run(
+        [sys.executable, "-m", "tidemark", *args],
+        cwd=home,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def fill(home: Path, first: int, last: int) -> None:
+    async def append() -> None:
+        config = load_config(home / "tidemark.yaml", {})
+        ledger = await open_ledger(config, SystemClock())
+        entries = [draft(str(number), str(number)) for number in range(first, last)]
+        await ledger.append_group([request(*entries)], no_corrections)
+        await ledger.close()
+
+    asyncio.run(append())
+
+
+def files(home: Path) -> dict[str, bytes]:
+    directory = home / "state" / "landing" / "parquet"
+    return {path.name: path.read_bytes() for path in sorted(directory.glob("*.parquet"))}
+
+
+def sequences(home: Path) -> list[Any]:
+    """As a reader finds them who takes every file there is."""
+    directory = home / "state" / "landing" / "parquet"
+    found: list[Any] = []
+    for path in sorted(directory.glob("events-*")):
+        found += pq.read_table(path).column("ingress_sequence").to_pylist()
+    return found
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "tidemark.yaml").write_text(CONFIG)
+    fill(tmp_path, 0, EVENTS)
+    return tmp_path
+
+
+def test_a_landing_killed_at_every_point_of_a_block_leaves_no_trace_of_it(home: Path) -> None:
+    reached = 0
+    for point in LANDING_POINTS:
+        # In its second block, so that one of its own is whole.
+        done = run(home, "land", "--until-caught-up", crash_at=f"{point}:2")
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        found = sequences(home)
+        assert found == list(range(1, len(found) + 1)), point
+        assert len(found) % BLOCK == 0, point
+        assert len(found) >= reached
+        reached = len(found)
+        if reached >= 2 * BLOCK:
+            # There are to be two blocks more for the next to die in.
+            for path in sorted((home / "state" / "landing" / "parquet").glob("events-*"))[1:]:
+                path.unlink()
+            reached = BLOCK
+    assert run(home, "land", "--until-caught-up").returncode == 0
+    disturbed = files(home)
+    assert sequences(home) == list(range(1, EVENTS + 1))
+    assert not list((home / "state" / "landing" / "parquet").glob("*.unfinished"))
+    for path in (home / "state" / "landing" / "parquet").glob("*"):
+        path.unlink()
+    assert run(home, "land", "--until-caught-up").returncode == 0
+    assert files(home) == disturbed
+
+
+def test_a_block_that_was_growing_is_as_it_was_when_its_next_writing_is_killed(home: Path) -> None:
+    assert run(home, "land", "--until-caught-up").returncode == 0
+    before = files(home)
+    fill(home, EVENTS, EVENTS + 10)
+    for point in LANDING_POINTS[:2]:
+        done = run(home, "land", "--until-caught-up", crash_at=point)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        assert files(home) == before
+    assert run(home, "land", "--until-caught-up").returncode == 0
+    assert sequences(home) == list(range(1, EVENTS + 11))
+    assert list(files(home))[:-1] == list(before)[:-1]
