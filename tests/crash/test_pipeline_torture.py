@@ -11,10 +11,11 @@ from tests.crash.pipeline_torture import main, torture
 
 
 def test_a_kill_at_a_random_moment_breaks_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert asyncio.run(torture(seed=2, count=1, stores=["sqlite"])) == 0
+    # Of this seed the ledger is small, and Spark is what takes long.
+    assert asyncio.run(torture(seed=235, count=1, stores=["sqlite"])) == 0
     said = capsys.readouterr().out
-    assert said.startswith("seed 2: 1 kills of the pipeline on sqlite\n")
-    assert re.search(r"seed 2: 1 kills in \d+ s over 1 ledgers .+, nothing broken", said)
+    assert said.startswith("seed 235: 1 kills of the pipeline on sqlite\n")
+    assert re.search(r"seed 235: 1 kills in \d+ s over 1 ledgers .+, nothing broken", said)
 
 
 def test_an_unknown_store_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -179,8 +179,8 @@ WAYS = {
         ],
     ),
 }
-# Two in an ordinary run, a hundred in a thorough one.
-SEEDS = range(settings().max_examples // 50)
+# One in an ordinary run, fifty in a thorough one.
+SEEDS = range(settings().max_examples // 100)
 
 
 @contextmanager

@@ -106,14 +106,14 @@ def expected_metrics(commits: Sequence[Commit], setting: EventTime) -> StreamMet
 
 
 # An example has as many streams as there are settings.
-@settings(max_examples=settings().max_examples // 4)
+@settings(max_examples=settings().max_examples // 6)
 @given(ledgers(SHAPE), st.integers(0, 1000))
 def test_any_ledger_is_reordered_as_the_reference_says(commits: list[Commit], seed: int) -> None:
     result = run(random_cut(commits, seed), PLAN, NAMES, restarts=bool(seed % 2))
     it_agrees_with_the_reference(commits, result)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(1))
 def test_a_long_ledger_is_the_same_for_every_cut(seed: int) -> None:
     commits = random_ledger(seed, LONG)
     first = run(whole(commits), PLAN, NAMES)

@@ -125,6 +125,22 @@ def attempt_name(view: int, place: int) -> str:
     return made_name(f"{view}_{place}")
 
 
+def error_name(view: int) -> str:
+    """Where it is what keeps a view from taking an event: a pair of code and message, or null."""
+    return made_name(f"error_{view}")
+
+
+def is_void() -> Column:
+    """Whether an event takes an earlier one away."""
+    return fn.coalesce(ledger("control") == facts.VOID, fn.lit(False))
+
+
+def kind_of(error: Column) -> Column:
+    """What a fact is called, of an event that a view cannot take if there is an error."""
+    named = fn.coalesce(ledger("control"), fn.lit(facts.FACT))
+    return fn.when(error.isNotNull(), facts.ERROR).otherwise(named)
+
+
 def as_ledger(events: DataFrame) -> DataFrame:
     """The rows of the source with the names above, and what a control event says parsed."""
     renamed = events.select([fn.col(name).alias(_LEDGER + name) for name in events.columns])

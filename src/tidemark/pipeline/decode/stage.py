@@ -14,6 +14,7 @@ from tidemark.pipeline.decode.shape import (
     EVENT_FIELDS,
     FactShape,
     as_ledger,
+    error_name,
     ledger,
     made_name,
     without_fields,
@@ -121,6 +122,7 @@ class Decoder:
             if views:
                 frame = fields.added_to(frame)
                 frame = frame.select("*", *(it for view in views for it in view.attempts()))
+                frame = frame.withColumns({error_name(view.view): view.error() for view in views})
                 made_facts = {
                     made_name(f"fact_{view.view}"): view.fact(self._shape, whole=whole)
                     for view in views

@@ -14,8 +14,11 @@ from tidemark.pipeline.decode.shape import (
     WIDE_DECIMAL,
     FactShape,
     attempt_name,
+    error_name,
+    is_void,
     kept,
     kept_as,
+    kind_of,
     ledger,
 )
 from tidemark.pipeline.decode.stream_fields import StreamFields, fault
@@ -82,16 +85,18 @@ class TableDecoder:
             self._fact = self._fact_column(shape, list(self._attempts))
         return self._fact
 
+    def error(self) -> Column:
+        """A pair of code and message for an event that the table cannot take; else null."""
+        attempts = [fn.col(attempt_name(self.view, place)) for place in self._attempts]
+        return fn.when(~is_void(), self._error(attempts))
+
     def _fact_column(self, shape: FactShape, attempts: Sequence[int]) -> Column:
         table, view = self._table, self.view
         values = {place: fn.col(attempt_name(view, place)) for place in attempts}
-        error = self._error(list(values.values()))
+        error, control = fn.col(error_name(view)), ledger("control")
         key = (fn.col(name) for name in table.key)
-        owner = {
-            "view": fn.lit(view),
-            "slot": fn.xxhash64(fn.lit(view), ledger("tenant_id"), *key),
-        }
-        control, time = ledger("control"), self.fields.time(_time_said())
+        time = self.fields.time(_time_said())
+        is_row = ~is_void() & error.isNull()
         deleted = fn.coalesce(values[0]["v"], fn.lit(False)) if 0 in values else fn.lit(False)
         row = fn.struct(
             ledger("tenant_id").alias(TENANT_ID),
@@ -99,32 +104,24 @@ class TableDecoder:
             *(kept(values[place]["v"], column) for place, column in enumerate(self.calculated, 1)),
         )
         fact = shape.fact(
-            **owner,
-            kind=fn.coalesce(control, fn.lit(facts.FACT)),
-            ts=time,
-            deleted=deleted,
-            **{facts.table_column(self._place): row},
+            view=view,
+            slot=fn.xxhash64(fn.lit(view), ledger("tenant_id"), *key),
+            kind=kind_of(error),
+            # Of one that is wrong, so that an amend finds it that makes it an event after all.
+            ts=fn.when(is_row if self.fields.has_time else ~is_void(), time),
+            deleted=fn.when(is_row, deleted),
+            error_code=error[0],
+            error_message=error[1],
+            **{facts.table_column(self._place): fn.when(is_row, row)},
         )
         return fn.when(
             (ledger("stream") == table.stream)
             & (control.isNull() | control.isin(facts.VOID, facts.AMEND)),
-            fn.when(control == "void", shape.fact(**owner, kind=facts.VOID))
-            .when(
-                error.isNotNull(),
-                shape.fact(
-                    **owner,
-                    kind=facts.ERROR,
-                    # Where an amend finds it that makes it an event after all.
-                    ts=None if self.fields.has_time else time,
-                    error_code=error[0],
-                    error_message=error[1],
-                ),
-            )
-            .otherwise(fact),
+            fact,
         )
 
     def _error(self, attempts: list[Column]) -> Column:
-        """A pair of code and message, or null if all is well."""
+        """The same, whatever an event is."""
         own = self.fields.fault()
         faults = fn.when(own.isNotNull(), own)
         failed = fault(

@@ -32,6 +32,11 @@ _COLUMNS: Final = (
     f" quantity {facts.VALUE_TYPE}, ts timestamp"
 )
 _WHERE, _VALUE = 0, 1
+# What an event may be to a meter, besides a void and an adjustment.
+_TAKEN: Final = "taken"
+_FAILED: Final = "failed"
+_TOO_LARGE: Final = "too_large"
+_NO_FACT: Final = "no_fact"
 
 
 class UsageDecoder:
@@ -49,7 +54,7 @@ class UsageDecoder:
         self._stream = stream
         self._meta_fields = meta_fields
         # By view and `whole`: putting one together takes longer than a small batch.
-        self._facts: dict[tuple[int, bool], Column] = {}
+        self._facts: dict[tuple[int, bool], tuple[Column, Column]] = {}
         columns = self._columns()
         for meter in meters:
             path = f"meters.{meter.name}"
@@ -69,16 +74,22 @@ class UsageDecoder:
         make facts of them.
         """
         frame = self._with_fields(frame)
-        attempts, made_facts = [], {}
+        # Once for all meters, and once for all of the same periods.
+        periods = {_period_name(meter): _period(meter) for meter in self._meters}
+        attempts = [column.alias(name) for name, column in periods.items()]
+        standings, made_facts = {}, {}
         for view, meter in enumerate(self._meters):
             attempts.append(tried(self._spark, meter.value).alias(attempt_name(view, _VALUE)))
             if meter.where is not None:
                 attempts.append(tried(self._spark, meter.where).alias(attempt_name(view, _WHERE)))
             if (view, whole) not in self._facts:
-                self._facts[view, whole] = self._fact(view, meter, shape, whole=whole)
-            made_facts[made_name(f"fact_{view}")] = self._facts[view, whole]
-        # All at once: Spark looks at the whole plan anew with every step.
-        frame = frame.select("*", *attempts).withColumns(made_facts)
+                fact = self._fact(view, meter, shape)
+                self._facts[view, whole] = self._standing(view, meter, whole=whole), fact
+            standings[_standing_name(view)], made_facts[made_name(f"fact_{view}")] = self._facts[
+                view, whole
+            ]
+        # Not more steps than these: Spark looks at the whole plan anew with every one.
+        frame = frame.select("*", *attempts).withColumns(standings).withColumns(made_facts)
         return frame, list(made_facts)
 
     def _columns(self) -> StructType:
@@ -105,6 +116,7 @@ class UsageDecoder:
             *(ledger(name).alias(name) for name in own),
             fn.timestamp_micros(ledger("occurred_at")).alias("ts"),
             self._meta().alias("meta"),
+            _ts().alias(made_name("usage_ts")),
         )
 
     def _meta(self) -> Column:
@@ -113,58 +125,79 @@ class UsageDecoder:
             return made("meta")
         return fn.struct(*(_meta_field(field).alias(field.name) for field in self._meta_fields))
 
-    def _fact(self, view: int, meter: MeterDefinition, shape: FactShape, *, whole: bool) -> Column:
-        control, parsed = ledger("control"), ledger("parsed")
-        owner = {
-            "view": fn.lit(view),
-            "slot": fn.xxhash64(fn.lit(view), ledger("tenant_id"), ledger("customer_ref")),
-        }
-        # An adjustment belongs to a period and to no group.
-        period_ts = fn.unix_micros(fn.try_to_timestamp(parsed["periodStart"]))
-        ts = fn.when(control == "adjust", period_ts).otherwise(ledger("occurred_at"))
-        start, end = period_columns(ts, meter.period, meter.timezone)
-        grouped = control.isNull() | (control == "amend")
-        groups = fn.array(*(fn.when(grouped, _group(name)) for name in meter.group_by))
-        place = {"groups": groups, "period_start": start, "period_end": end, "ts": ts}
-
+    def _standing(self, view: int, meter: MeterDefinition, *, whole: bool) -> Column:
+        """What an event is to a meter; null if it does not concern it."""
+        control = ledger("control")
         attempt = fn.col(attempt_name(view, _VALUE))
-        value = attempt["v"].try_cast(facts.VALUE_TYPE)
         failed, passes = attempt.isNull(), fn.lit(True)
         if meter.where is not None:
             condition = fn.col(attempt_name(view, _WHERE))
             passes = fn.coalesce(condition["v"], fn.lit(False))
             # The value of an event that is not taken plays no part.
             failed = condition.isNull() | (passes & failed)
-        too_large = passes & attempt["v"].isNotNull() & value.isNull()
-        kind = fn.coalesce(control, fn.lit(facts.FACT))
+        has_value = passes & attempt["v"].isNotNull()
         return fn.when(
             (ledger("stream") == self._stream) & (ledger("metric") == meter.metric),
-            fn.when(control == "void", shape.fact(**owner, kind=facts.VOID))
-            .when(
-                control == "adjust",
-                shape.fact(
-                    **owner,
-                    **place,
-                    kind=facts.ADJUST,
-                    value=ledger("quantity"),
-                    reason=parsed["reason"],
-                ),
-            )
-            .when(
-                failed | too_large,
-                shape.fact(
-                    **owner,
-                    kind=facts.ERROR,
-                    error_code=fn.when(failed, "expression_failed").otherwise("value_out_of_range"),
-                    error_message=fn.when(
-                        failed, f"an expression of meter {meter.name} fails for this event"
-                    ).otherwise("the value does not have 19 digits before the point and 9 after"),
-                ),
-            )
-            .when(passes & value.isNotNull(), shape.fact(**owner, **place, kind=kind, value=value))
+            fn.when(control.isin(facts.VOID, facts.ADJUST), control)
+            .when(failed, _FAILED)
+            .when(has_value & _value(view).isNull(), _TOO_LARGE)
+            .when(has_value, _TAKEN)
             # An amend that makes it no fact of this meter any more.
-            .when((control == "amend") | fn.lit(whole), shape.fact(**owner, kind=kind)),
+            .when((control == facts.AMEND) | fn.lit(whole), _NO_FACT),
         )
+
+    def _fact(self, view: int, meter: MeterDefinition, shape: FactShape) -> Column:
+        control, parsed = ledger("control"), ledger("parsed")
+        standing, period = fn.col(_standing_name(view)), fn.col(_period_name(meter))
+        wrong = standing.isin(_FAILED, _TOO_LARGE)
+        adjusts = standing == facts.ADJUST
+        placed = adjusts | (standing == _TAKEN)
+        # An adjustment belongs to a period and to no group.
+        groups = fn.array(*(fn.when(standing == _TAKEN, _group(name)) for name in meter.group_by))
+        fact = shape.fact(
+            view=view,
+            slot=fn.xxhash64(fn.lit(view), ledger("tenant_id"), ledger("customer_ref")),
+            kind=fn.when(wrong, facts.ERROR).otherwise(fn.coalesce(control, fn.lit(facts.FACT))),
+            groups=fn.when(placed, groups).otherwise(fn.array().cast("array<string>")),
+            period_start=fn.when(placed, period["start"]),
+            period_end=fn.when(placed, period["end"]),
+            ts=fn.when(placed, made("usage_ts")),
+            value=fn.when(adjusts, ledger("quantity")).when(standing == _TAKEN, _value(view)),
+            reason=fn.when(adjusts, parsed["reason"]),
+            error_code=fn.when(standing == _FAILED, "expression_failed").when(
+                standing == _TOO_LARGE, "value_out_of_range"
+            ),
+            error_message=fn.when(
+                standing == _FAILED, f"an expression of meter {meter.name} fails for this event"
+            ).when(
+                standing == _TOO_LARGE,
+                "the value does not have 19 digits before the point and 9 after",
+            ),
+        )
+        return fn.when(standing.isNotNull(), fact)
+
+
+def _standing_name(view: int) -> str:
+    return made_name(f"standing_{view}")
+
+
+def _value(view: int) -> Column:
+    return fn.col(attempt_name(view, _VALUE))["v"].try_cast(facts.VALUE_TYPE)
+
+
+def _ts() -> Column:
+    """The time by which an event finds its period."""
+    period_ts = fn.unix_micros(fn.try_to_timestamp(ledger("parsed")["periodStart"]))
+    return fn.when(ledger("control") == facts.ADJUST, period_ts).otherwise(ledger("occurred_at"))
+
+
+def _period_name(meter: MeterDefinition) -> str:
+    return made_name(f"period_{meter.period}_{meter.timezone}")
+
+
+def _period(meter: MeterDefinition) -> Column:
+    start, end = period_columns(made("usage_ts"), meter.period, meter.timezone)
+    return fn.struct(start.alias("start"), end.alias("end"))
 
 
 def _meta_field(field: ViewColumn) -> Column:

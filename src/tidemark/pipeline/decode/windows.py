@@ -11,8 +11,11 @@ from tidemark.pipeline import facts
 from tidemark.pipeline.decode.shape import (
     FactShape,
     attempt_name,
+    error_name,
+    is_void,
     kept,
     kept_as,
+    kind_of,
     ledger,
 )
 from tidemark.pipeline.decode.stream_fields import StreamFields, fault
@@ -84,57 +87,65 @@ class WindowDecoder:
             self._facts[whole] = self._fact(shape, whole=whole)
         return self._facts[whole]
 
-    def _fact(self, shape: FactShape, *, whole: bool) -> Column:
-        window, control = self._window, ledger("control")
-        # The time of an amended event without a time of its own is that of its original.
-        time = self.fields.time(fn.when(control.isNull(), ledger("received_at")))
-        owner = {
-            "view": fn.lit(self.view),
-            "slot": fn.xxhash64(
-                fn.lit(self.view), ledger("tenant_id"), *(fn.col(n) for n in window.group_by)
-            ),
-        }
-        attempt, passes = fn.col(attempt_name(self.view, _VALUE)), fn.lit(True)
-        value = attempt["v"].try_cast(facts.VALUE_TYPE)
+    def error(self) -> Column:
+        """A pair of code and message for an event that the window cannot take; else null."""
+        attempt, passes = self._attempt()
+        own = self.fields.fault()
         failed = attempt.isNull()
-        if window.where is not None:
+        if self._window.where is not None:
             condition = fn.col(attempt_name(self.view, _WHERE))
-            passes = fn.coalesce(condition["v"], fn.lit(False))
             # The value of an event that is not taken plays no part.
             failed = condition.isNull() | (passes & failed)
-        own = self.fields.fault()
-        error = (
+        named = f"an expression of window {self._window.name} fails for this event"
+        return fn.when(
+            ~is_void(),
             fn.when(own.isNotNull(), own)
+            .when(failed, fault("expression_failed", named))
             .when(
-                failed,
-                fault(
-                    "expression_failed",
-                    f"an expression of window {window.name} fails for this event",
-                ),
-            )
-            .when(
-                passes & attempt["v"].isNotNull() & value.isNull(),
+                passes & attempt["v"].isNotNull() & self._value().isNull(),
                 fault(
                     "value_out_of_range",
                     "the value does not have 19 digits before the point and 9 after",
                 ),
-            )
+            ),
         )
+
+    def _fact(self, shape: FactShape, *, whole: bool) -> Column:
+        window, control = self._window, ledger("control")
+        error, (_, passes) = fn.col(error_name(self.view)), self._attempt()
+        # The time of an amended event without a time of its own is that of its original.
+        time = self.fields.time(fn.when(control.isNull(), ledger("received_at")))
         groups = [kept(fn.col(group.name), group) for group in window.groups]
-        place = {
-            "ts": time,
-            facts.table_column(self._place): fn.struct(*groups or [fn.lit(True).alias("@none")]),
-        }
-        kind = fn.coalesce(control, fn.lit(facts.FACT))
+        is_event = ~is_void() & error.isNull()
+        value = fn.when(is_event & passes, self._value())
+        own_groups = fn.struct(*groups or [fn.lit(True).alias("@none")])
+        fact = shape.fact(
+            view=self.view,
+            slot=fn.xxhash64(
+                fn.lit(self.view), ledger("tenant_id"), *(fn.col(n) for n in window.group_by)
+            ),
+            kind=kind_of(error),
+            ts=fn.when(is_event, time),
+            value=value,
+            error_code=error[0],
+            error_message=error[1],
+            **{facts.table_column(self._place): fn.when(is_event, own_groups)},
+        )
         return fn.when(
             (ledger("stream") == window.stream)
-            & (control.isNull() | control.isin(facts.VOID, facts.AMEND)),
-            fn.when(control == "void", shape.fact(**owner, kind=facts.VOID))
-            .when(
-                error.isNotNull(),
-                shape.fact(**owner, kind=facts.ERROR, error_code=error[0], error_message=error[1]),
-            )
-            .when(passes & value.isNotNull(), shape.fact(**owner, **place, kind=kind, value=value))
-            # An amend that makes it no fact any more.
-            .when((control == "amend") | fn.lit(whole), shape.fact(**owner, **place, kind=kind)),
+            & (control.isNull() | control.isin(facts.VOID, facts.AMEND))
+            # An event without a value is none; a correction may make none of one, or one of none.
+            & (control.isNotNull() | error.isNotNull() | value.isNotNull() | fn.lit(whole)),
+            fact,
         )
+
+    def _attempt(self) -> tuple[Column, Column]:
+        """The value as it was tried, and whether the event is one that is taken."""
+        attempt, passes = fn.col(attempt_name(self.view, _VALUE)), fn.lit(True)
+        if self._window.where is not None:
+            condition = fn.col(attempt_name(self.view, _WHERE))
+            passes = fn.coalesce(condition["v"], fn.lit(False))
+        return attempt, passes
+
+    def _value(self) -> Column:
+        return fn.col(attempt_name(self.view, _VALUE))["v"].try_cast(facts.VALUE_TYPE)
