@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from benchmarks.ingest.report import machine_lines, section, table
 from benchmarks.pipeline.catch_up import CatchUps
 from benchmarks.pipeline.growth import GROWTH_STORE, Step
+from benchmarks.pipeline.landing import BLOCK_EVENTS, LANDING_STORE, Landings
 from benchmarks.pipeline.latency import LATENCY_STORE, Latency
 from benchmarks.pipeline.results import Results, targets
 from benchmarks.pipeline.windows import SIZE, WINDOW_STORE, Windowed
@@ -26,6 +27,8 @@ def _lines(results: Results) -> Iterator[str]:
         yield from _latency(results.latency)
     if results.windows is not None:
         yield from _windows(results.windows)
+    if results.landing is not None:
+        yield from _landing(results.landing)
     yield from section("Promised")
     yield from table(
         ("", "wanted", "measured", "met"),
@@ -141,3 +144,26 @@ def _windows(found: Windowed) -> Iterator[str]:
     ):
         rows.append((f"plain {name}", f"{events / seconds:,.0f}", *("",) * 4))
     yield from table(("", "events/s", "runs", "of Spark", "of DuckDB", "peak MiB"), rows)
+
+
+def _landing(found: Landings) -> Iterator[str]:
+    yield from section(
+        f"Landing, {found.events:,} events from {LANDING_STORE} in blocks of {BLOCK_EVENTS:,}"
+    )
+    rows = (
+        ("landed in Parquet, durable and hashed", found.landed_per_s, found.landed_s),
+        ("compared with the ledger", found.compared_per_s, found.compared_s),
+        ("plain Arrow: the same rows from memory", found.arrow_per_s, found.arrow_s),
+    )
+    yield from table(
+        ("", "events/s", "runs", "of Arrow"),
+        [
+            (
+                name,
+                f"{rate:,.0f}",
+                " ".join(f"{found.events / seconds:,.0f}" for seconds in runs),
+                f"{rate / found.arrow_per_s:.2f}",
+            )
+            for name, rate, runs in rows
+        ],
+    )

@@ -11,6 +11,7 @@ from benchmarks.ingest.machine import Machine
 from benchmarks.ingest.results import Target
 from benchmarks.pipeline.catch_up import CatchUps
 from benchmarks.pipeline.growth import Step
+from benchmarks.pipeline.landing import Landings
 from benchmarks.pipeline.latency import Latency
 from benchmarks.pipeline.windows import Windowed
 
@@ -30,6 +31,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     growth: list[Step] | None = None
     latency: list[Latency] | None = None
     windows: Windowed | None = None
+    landing: Landings | None = None
 
 
 def targets(results: Results) -> Iterator[Target]:

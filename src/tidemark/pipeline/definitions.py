@@ -7,17 +7,20 @@ own, whose names contain `__` and which no reader sees.
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from tidemark.config import Config
-from tidemark.config.model import FieldType
-from tidemark.config.pipeline_model import Aggregate, Period
 from tidemark.pipeline.definition_hash import INTERNAL_MARK, definition_hash
 from tidemark.pipeline.output.schema import Column, ViewSchema
 from tidemark.pipeline.stream_columns import TENANT_ID, stream_columns
 from tidemark.pipeline.windows.definition import WindowDefinition
+
+# Not loaded in the processes of tasks, which have no configuration to read.
+if TYPE_CHECKING:
+    from tidemark.config import Config
+    from tidemark.config.model import FieldType
+    from tidemark.config.pipeline_model import Aggregate, Period
 
 
 class MeterDefinition(msgspec.Struct, frozen=True):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from tidemark.config.model import StreamConfig
 from tidemark.pipeline.output.schema import Column
+
+if TYPE_CHECKING:
+    from tidemark.config.model import StreamConfig
 
 TENANT_ID: Final = "tenant_id"
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tidemark.config import Config
-from tidemark.ledger.migrations import Migration
-from tidemark.ledger.opening import SQLITE_SCHEME, sqlite_path
 from tidemark.pipeline.output.errors import ViewsUnavailable
 from tidemark.views import postgres, sqlite
 from tidemark.views.port import ViewsStore
+
+# Not loaded in the processes of tasks, which have no configuration to read.
+if TYPE_CHECKING:
+    from tidemark.config import Config
+    from tidemark.ledger.migrations import Migration
 
 FILE_NAME = "views.db"
 
@@ -19,6 +22,8 @@ def views_place(config: Config) -> Path | str:
 
     A ledger on PostgreSQL has the views in its database, any other in the state directory.
     """
+    from tidemark.ledger.opening import SQLITE_SCHEME, sqlite_path
+
     url = config.view_store.url
     if url is not None:
         if url.startswith(SQLITE_SCHEME):

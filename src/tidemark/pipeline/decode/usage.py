@@ -53,7 +53,8 @@ class UsageDecoder:
         self._meters = meters
         self._stream = stream
         self._meta_fields = meta_fields
-        # By view and `whole`: putting one together takes longer than a small batch.
+        # Putting these together takes longer than a small batch. The second is by view and `whole`.
+        self._attempts: list[Column] | None = None
         self._facts: dict[tuple[int, bool], tuple[Column, Column]] = {}
         columns = self._columns()
         for meter in meters:
@@ -74,23 +75,30 @@ class UsageDecoder:
         make facts of them.
         """
         frame = self._with_fields(frame)
-        # Once for all meters, and once for all of the same periods.
-        periods = {_period_name(meter): _period(meter) for meter in self._meters}
-        attempts = [column.alias(name) for name, column in periods.items()]
         standings, made_facts = {}, {}
         for view, meter in enumerate(self._meters):
-            attempts.append(tried(self._spark, meter.value).alias(attempt_name(view, _VALUE)))
-            if meter.where is not None:
-                attempts.append(tried(self._spark, meter.where).alias(attempt_name(view, _WHERE)))
             if (view, whole) not in self._facts:
                 fact = self._fact(view, meter, shape)
                 self._facts[view, whole] = self._standing(view, meter, whole=whole), fact
-            standings[_standing_name(view)], made_facts[made_name(f"fact_{view}")] = self._facts[
-                view, whole
-            ]
+            standing, fact = self._facts[view, whole]
+            standings[_standing_name(view)] = standing
+            made_facts[made_name(f"fact_{view}")] = fact
         # Not more steps than these: Spark looks at the whole plan anew with every one.
-        frame = frame.select("*", *attempts).withColumns(standings).withColumns(made_facts)
+        frame = frame.select("*", *self._tried()).withColumns(standings).withColumns(made_facts)
         return frame, list(made_facts)
+
+    def _tried(self) -> list[Column]:
+        """The expressions of meters, and the periods that events fall into."""
+        if self._attempts is None:
+            # Meters with the same periods share them.
+            periods = {_period_name(meter): _period(meter) for meter in self._meters}
+            self._attempts = [column.alias(name) for name, column in periods.items()]
+            for view, meter in enumerate(self._meters):
+                for place, expression in ((_VALUE, meter.value), (_WHERE, meter.where)):
+                    if expression is not None:
+                        attempt = tried(self._spark, expression)
+                        self._attempts.append(attempt.alias(attempt_name(view, place)))
+        return self._attempts
 
     def _columns(self) -> StructType:
         """What expressions may name, with its types."""

@@ -8,14 +8,17 @@ text, and the text before it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from tidemark.config.pipeline_model import Aggregate
 from tidemark.pipeline.definitions import COUNTERS
 from tidemark.pipeline.fold.exact_sql import ORDER_BASE, mean_sql
 from tidemark.pipeline.fold.tallies import WANTED
 from tidemark.pipeline.fold.texts import WIDE, json_sql, object_sql, quoted
 from tidemark.pipeline.output.schema import ViewSchema
+
+# Not loaded in the processes of tasks, which have no configuration to read.
+if TYPE_CHECKING:
+    from tidemark.config.pipeline_model import Aggregate
 
 # Earlier than every commit.
 BEFORE: Final = -1

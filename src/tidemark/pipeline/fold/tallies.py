@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Context, Decimal
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tidemark.config.pipeline_model import Aggregate
 from tidemark.pipeline.output.schema import Value
+
+# Not loaded in the processes of tasks, which have no configuration to read.
+if TYPE_CHECKING:
+    from tidemark.config.pipeline_model import Aggregate
 
 _PLACES: Final = -9
 _BILLION: Final = 10**9

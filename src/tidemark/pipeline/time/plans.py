@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
-from tidemark.config import Config
-from tidemark.config.durations import format_duration
+# Not loaded in the processes of tasks, which have no configuration to read.
+if TYPE_CHECKING:
+    from tidemark.config import Config
 
 PlanName: TypeAlias = Literal["ProcessTimeWatermark", "EventtimeWatermark"]
 
@@ -91,6 +92,8 @@ def describe(plan: TimePlan) -> str:
 
 
 def _described(name: str, time: StreamTime) -> tuple[str, ...]:
+    from tidemark.config.durations import format_duration
+
     if time.column is None:
         return (name, "(received at)", *(_NOT_APPLICABLE,) * 4)
     return (

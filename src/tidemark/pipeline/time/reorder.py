@@ -132,7 +132,7 @@ FROM (
 )
 ORDER BY stream_number, released_at, phase, by_time, ingress_sequence, lane
 """
-_KIND_OF_PHASE: Final = pa.array([ROW, WATERMARK, ROW, LATE])
+_KIND_OF_PHASE: Final = (ROW, WATERMARK, ROW, LATE)
 
 _TENANTS: Final = "SELECT tenant_id FROM lanes ORDER BY lane"
 _STREAMS: Final = "SELECT stream, stream_number FROM settings"
@@ -266,6 +266,6 @@ def _filled(stream: str, found: pa.Table, tenants: pa.ChunkedArray, carried: pa.
         # A watermark has the tenant of its lane. Where there are no lanes it holds for all.
         columns["tenant_id"] = tenants.take(pc.subtract(lanes, 1))
     columns["stream"] = pa.repeat(stream, found.num_rows)
-    columns["kind"] = _KIND_OF_PHASE.take(found.column("phase").combine_chunks())
+    columns["kind"] = pa.array(_KIND_OF_PHASE).take(found.column("phase").combine_chunks())
     columns |= {name: found.column(name) for name in ("released_at", "watermark")}
     return pa.table([columns[name] for name in RECORDS_SCHEMA.names], schema=RECORDS_SCHEMA)

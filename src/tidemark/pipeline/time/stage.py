@@ -25,7 +25,6 @@ from tidemark.pipeline.time.reorder import StreamCounts
 STATE_NAME: Final = "time"
 # A silent lane may move with every commit, so lanes times commits are what a step holds in memory.
 MOVES_AT_ONCE: Final = 2_000_000
-_NOTHING: Final = pa.array([], pa.int64())
 
 
 class StreamMetrics(msgspec.Struct, frozen=True):
@@ -166,8 +165,9 @@ class TimeStage:
         released = reorder.release(connection, tuples, waiting)
         number = segment_number(self._reached)
         for stream, buffer in self._buffers.items():
-            put_back = waiting.take(released.waiting_left.get(stream, _NOTHING))
-            new = tuples.take(released.fresh_left.get(stream, _NOTHING))
+            nothing = pa.array([], pa.int64())
+            put_back = waiting.take(released.waiting_left.get(stream, nothing))
+            new = tuples.take(released.fresh_left.get(stream, nothing))
             buffer.settle(number, put_back, new)
         for stream, counts in reorder.count(connection).items():
             buffered = self._buffers.get(stream)

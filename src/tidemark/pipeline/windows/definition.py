@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from tidemark.config import Config
-from tidemark.config.model import FieldType
-from tidemark.config.pipeline_model import Aggregate
-from tidemark.config.window_checks import late_view
-from tidemark.config.window_model import Emit, LatePolicy
 from tidemark.pipeline.definition_hash import INTERNAL_MARK, definition_hash
 from tidemark.pipeline.output.schema import Column, ViewSchema
 from tidemark.pipeline.stream_columns import TENANT_ID, stream_columns
+
+# Not loaded in the processes of tasks, which have no configuration to read.
+if TYPE_CHECKING:
+    from tidemark.config import Config
+    from tidemark.config.model import FieldType
+    from tidemark.config.pipeline_model import Aggregate
+    from tidemark.config.window_model import Emit, LatePolicy
 
 WINDOW_START: Final = "window_start"
 WINDOW_END: Final = "window_end"
@@ -100,7 +102,7 @@ class WindowDefinition(msgspec.Struct, frozen=True):
     @property
     def late_view(self) -> str | None:
         """Where late events are shown, if they are."""
-        return late_view(self.name) if self.late == "side_output" else None
+        return _late_view(self.name) if self.late == "side_output" else None
 
     @property
     def open_view(self) -> str:
@@ -150,7 +152,7 @@ def window_schema(window: WindowDefinition, *, logged: bool = True) -> ViewSchem
 def late_schema(window: WindowDefinition, *, logged: bool = True) -> ViewSchema:
     """The late events of windows, one row for each event and window that it was too late for."""
     return ViewSchema(
-        name=late_view(window.name),
+        name=_late_view(window.name),
         columns=(*_place(window), *(Column(name, kind) for name, kind in _LATE)),
         key=(TENANT_ID, "ingress_sequence", WINDOW_START, "part"),
         definition_hash=definition_hash(window),
@@ -190,3 +192,9 @@ def _place(window: WindowDefinition) -> tuple[Column, ...]:
         Column(WINDOW_START, "timestamp"),
         Column(WINDOW_END, "timestamp"),
     )
+
+
+def _late_view(name: str) -> str:
+    from tidemark.config.window_checks import late_view
+
+    return late_view(name)
