@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext, accumulators
@@ -127,6 +127,7 @@ def _open_session(gateway: Gateway, options: dict[str, str], home: Path) -> Spar
     try:
         with gateway.offered(), _own_signals():
             session = builder.getOrCreate()
+        _know_no_other_sources(session)
         if not is_local(options["spark.master"]):
             session.sparkContext.addPyFile(str(_packed(home)))
     except (Py4JError, PySparkException, OSError) as error:
@@ -136,6 +137,21 @@ def _open_session(gateway: Gateway, options: dict[str, str], home: Path) -> Spar
             field="spark",
         ) from error
     return session
+
+
+def _know_no_other_sources(session: SparkSession) -> None:
+    """Else Spark starts two Python processes to look for data sources in other packages, and waits
+    some two seconds for them. Ours are registered; where this has changed, Spark looks."""
+    java: Any = session._jvm
+    with suppress(Py4JError, AttributeError, TypeError):
+        manager, empty = (
+            java.java.lang.Class.forName(name).getField("MODULE$").get(None)
+            for name in (
+                "org.apache.spark.sql.execution.datasources.DataSourceManager$",
+                "scala.collection.immutable.Map$EmptyMap$",
+            )
+        )
+        getattr(manager, "dataSourceBuilders_$eq")(java.scala.Option.apply(empty))
 
 
 @contextmanager
