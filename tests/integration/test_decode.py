@@ -30,6 +30,7 @@ from tests.reference.instants import parse_instant
 from tests.reference.periods import PeriodName, period_of
 from tests.reference.tables import StreamCommit, StreamEvent, Table
 from tests.services.spark import shared_session
+from tidemark.config import Config
 from tidemark.ingress.drafts import Draft
 from tidemark.pipeline.calendar import period_columns
 from tidemark.pipeline.decode.stage import Decoder
@@ -228,6 +229,36 @@ def test_events_that_a_table_cannot_hold_become_errors_and_their_neighbours_do_n
     first, *_, last = (fact["row_0"] for fact in own)
     assert (first["bytes"], first["digits"], first["quotient"]) == ("A", 9_999_999, 14)
     assert (last["bytes"], last["id"]) == ("B", "x42")
+
+
+def test_a_stream_may_be_named_like_a_type_of_cloudevents(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    stream = "com.example.order-placed"
+    config = Config.model_validate(
+        {
+            "state_dir": str(tmp_path),
+            "streams": {
+                stream: {
+                    "fields": {"id": "string", "at": "timestamp"},
+                    "eventtime": {"column": "at", "type": "iso8601"},
+                }
+            },
+            "views": {"orders": {"stream": stream, "key": ["id"]}},
+            "windows": {"orders_1m": {"stream": stream, "size": "1m", "value": "1"}},
+            "pipeline": {"eventtime": {"enabled": True}, "ordered": {stream: {}}},
+        }
+    )
+    decoder = Decoder(spark, config, Definitions.of(config), EventtimeTypeRegistry())
+    data = '{"at":"2025-11-10T00:00:00.000000Z","id":"a"}'
+    event = {**stream_event(1, data), "stream": stream}
+    found = decoded(spark, decoder, [(1, [event])], stream_draft)
+    at = parse_instant("2025-11-10T00:00:00Z")
+    assert [(fact["kind"], fact["ts"]) for fact in found if fact["kind"] != "commit"] == [
+        ("tuple", at),
+        ("fact", at),
+        ("fact", at),
+    ]
 
 
 def test_a_time_that_no_calendar_shows_is_no_value_of_a_calculated_column(

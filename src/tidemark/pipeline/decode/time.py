@@ -20,8 +20,10 @@ from tidemark.pipeline.time.plans import TimePlan
 from tidemark.pipeline.time.registry import EventtimeTypeRegistry, within_known_years
 
 
-def _text_name(stream: str) -> str:
-    return made_name(f"time_text_{stream}")
+def _text_name(place: int) -> str:
+    """By the place of a stream: its name may have points, which in a column's would ask for a
+    member."""
+    return made_name(f"time_text_{place}")
 
 
 class TimeDecoder:
@@ -60,7 +62,9 @@ class TimeDecoder:
         """The rows with a column for the time stage's fact, null where there is none."""
         stream = ledger("stream")
         # Step by step: what a step uses more than once, Spark would work out each time.
-        frame = frame.withColumns({_text_name(name): self._text(name) for name in self._plan.timed})
+        frame = frame.withColumns(
+            {_text_name(place): self._text(name) for place, name in enumerate(self._plan.timed)}
+        )
         frame = frame.withColumn(made_name("time_moment"), self._moment())
         frame = frame.withColumns(
             {made_name("time_stream"): self._stream(), made_name("time_ts"): self._ts()}
@@ -113,9 +117,9 @@ class TimeDecoder:
 
     def _moment(self) -> Column:
         moment = fn.lit(None).cast("timestamp")
-        for stream, time in self._plan.timed.items():
+        for place, (stream, time) in enumerate(self._plan.timed.items()):
             assert time.type is not None
-            parsed = self._registry.unbounded(time.type)(fn.col(_text_name(stream)))
+            parsed = self._registry.unbounded(time.type)(fn.col(_text_name(place)))
             moment = fn.when(ledger("stream") == stream, parsed).otherwise(moment)
         return moment
 
