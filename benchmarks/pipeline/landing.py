@@ -75,7 +75,7 @@ async def measure_landing(rig: Rig) -> Landings:
         with open_database(ledger_address(config)) as database:
             began = time.monotonic()
             with directory.held():
-                Lander(directory).catch_up(database)
+                Lander(directory, database).catch_up()
             found.landed_s.append(time.monotonic() - began)
             began = time.monotonic()
             compared = compare_blocks(directory, database)

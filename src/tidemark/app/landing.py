@@ -19,7 +19,6 @@ from tidemark.pipeline.landing.blocks import Schedule
 from tidemark.pipeline.landing.comparing import Compared, compare_blocks
 from tidemark.pipeline.landing.following import Lander
 from tidemark.pipeline.landing.parquet import LandingUnavailable, ParquetDirectory
-from tidemark.pipeline.source.database import LedgerDatabase
 from tidemark.pipeline.source.datasource import open_database
 from tidemark.pipeline.source.frames import ledger_address
 
@@ -43,31 +42,41 @@ class Landing(msgspec.Struct, frozen=True):
 
 def run_landing(
     config: Config, *, until_caught_up: bool, on_progress: OnProgress, stop: threading.Event
-) -> Landing:
-    """Lands events until `stop` is set, or all that the ledger has now are landed.
+) -> Landing | None:
+    """Lands events until `stop` is set, or all that the ledger has now are landed: None if stopped.
 
-    Waits for a database or a disk that is away, unless it is to end when it has caught up. Raises
-    what only a person can mend.
+    Waits for a database or a disk that is away, also at the start, unless it is to end when it has
+    caught up. Raises what only a person can mend.
     """
-    directory = parquet_directory(config)
-    with directory.held():
-        lander = Lander(directory)
-        if until_caught_up:
-            with _opened(config) as database:
-                lander.catch_up(database, on_progress=on_progress, stopped=stop.is_set)
-        else:
-            _follow(config, lander, on_progress, stop)
-        return Landing(str(directory.path), lander.last_sequence)
+    if until_caught_up:
+        with _opened(config) as (directory, lander):
+            lander.catch_up(on_progress=on_progress, stopped=stop.is_set)
+            return Landing(str(directory.path), lander.last_sequence)
+    pause_s = FIRST_PAUSE_S
+
+    def told(done: int, total: int) -> None:
+        nonlocal pause_s
+        pause_s = FIRST_PAUSE_S
+        on_progress(done, total)
+
+    while not stop.is_set():
+        try:
+            with _opened(config) as (_, lander):
+                _follow(lander, config.landing.parquet.every_us, told, stop)
+        except WAITED_FOR as error:
+            log.warning("landing goes on in %.0f s: %s", pause_s, error.message)
+            stop.wait(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+    return None
 
 
 def compare_landing(
     config: Config, *, on_progress: OnProgress, stop: threading.Event
 ) -> Compared | None:
     """The files held against the ledger. None if it was stopped."""
-    with _opened(config) as database:
-        return compare_blocks(
-            parquet_directory(config), database, on_progress=on_progress, stopped=stop.is_set
-        )
+    directory = parquet_directory(config)
+    with open_database(ledger_address(config)) as database:
+        return compare_blocks(directory, database, on_progress=on_progress, stopped=stop.is_set)
 
 
 def parquet_directory(config: Config) -> ParquetDirectory:
@@ -80,33 +89,19 @@ def parquet_directory(config: Config) -> ParquetDirectory:
     return ParquetDirectory(path, Schedule(settings.block_events), ledger_id)
 
 
-def _follow(config: Config, lander: Lander, on_progress: OnProgress, stop: threading.Event) -> None:
-    every_us = config.landing.parquet.every_us
-    look_every_s = min(LOOK_EVERY_S, every_us / MICROS_PER_SECOND)
-    clock, pause_s = SystemClock(), FIRST_PAUSE_S
+def _follow(lander: Lander, every_us: int, on_progress: OnProgress, stop: threading.Event) -> None:
+    clock = SystemClock()
     grown_us: int | None = None
     while not stop.is_set():
-        try:
-            with _opened(config) as database:
-                while not stop.is_set():
-                    now_us = clock.elapsed_us()
-                    is_due = grown_us is None or now_us - grown_us >= every_us
-                    lander.catch_up(
-                        database,
-                        only_whole=not is_due,
-                        on_progress=on_progress,
-                        stopped=stop.is_set,
-                    )
-                    grown_us = now_us if is_due else grown_us
-                    pause_s = FIRST_PAUSE_S
-                    stop.wait(look_every_s)
-        except WAITED_FOR as error:
-            log.warning("landing goes on in %.0f s: %s", pause_s, error.message)
-            stop.wait(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        now_us = clock.elapsed_us()
+        is_due = grown_us is None or now_us - grown_us >= every_us
+        lander.catch_up(only_whole=not is_due, on_progress=on_progress, stopped=stop.is_set)
+        grown_us = now_us if is_due else grown_us
+        stop.wait(min(LOOK_EVERY_S, every_us / MICROS_PER_SECOND))
 
 
 @contextmanager
-def _opened(config: Config) -> Iterator[LedgerDatabase]:
-    with open_database(ledger_address(config)) as database:
-        yield database
+def _opened(config: Config) -> Iterator[tuple[ParquetDirectory, Lander]]:
+    directory = parquet_directory(config)
+    with directory.held(), open_database(ledger_address(config)) as database:
+        yield directory, Lander(directory, database)

@@ -82,8 +82,10 @@ def _run_as_child(configured: Configured) -> int:
     return ExitCode.OK
 
 
-def _land(configured: Configured, on_progress: OnProgress, *, until_caught_up: bool) -> Landing:
-    def work(stop: threading.Event) -> Landing:
+def _land(
+    configured: Configured, on_progress: OnProgress, *, until_caught_up: bool
+) -> Landing | None:
+    def work(stop: threading.Event) -> Landing | None:
         # Loaded here: it takes a moment, in which a signal is to be heard too.
         from tidemark.app.landing import run_landing
 

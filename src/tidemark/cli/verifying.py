@@ -119,8 +119,8 @@ def _write_landing(landing: Landing) -> None:
     difference = landing.difference
     if difference is None:
         write_line(
-            f"Landed: {plural(landing.blocks, 'block')}, {plural(landing.events, 'event')} up to"
-            f" sequence {landing.last_sequence:,}, as in the ledger.",
+            f"Landed: {plural(landing.blocks, 'block')}, {plural(landing.events, 'event')}"
+            " from the first on, as in the ledger.",
             style="green",
         )
         return
@@ -236,4 +236,4 @@ def _landing_document(landing: Landing) -> dict[str, Any]:
     import msgspec
 
     document: dict[str, Any] = msgspec.to_builtins(landing)
-    return document | {"lastSequence": str(landing.last_sequence)}
+    return document

@@ -9,10 +9,9 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from tidemark.pipeline.landing.blocks import Block
 from tidemark.pipeline.landing.following import events_of
-from tidemark.pipeline.landing.parquet import Landed, LandingError, ParquetDirectory
-from tidemark.pipeline.landing.rows import ContentHash, rows_of, said_names
+from tidemark.pipeline.landing.parquet import LandingError, OpenBlock, ParquetDirectory
+from tidemark.pipeline.landing.rows import SAID, ContentHash, rows_of
 from tidemark.pipeline.source.database import LedgerDatabase
 
 
@@ -28,11 +27,11 @@ class BlockDifference(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Compared(msgspec.Struct, frozen=True, rename="camel"):
-    """What was found, up to the last event that is landed."""
+    """How many blocks were looked at, how many events are right from the first on, and the first
+    thing that is not."""
 
     blocks: int
     events: int
-    last_sequence: int
     difference: BlockDifference | None = None
 
 
@@ -46,52 +45,49 @@ def compare_blocks(
     """None if it was stopped. Reads every block and all of the ledger that is landed."""
     directory.require_same()
     try:
-        blocks = directory.blocks()
+        blocks = [found.block for found in directory.blocks()]
     except LandingError as error:
-        return Compared(0, 0, 0, BlockDifference("", error.message))
-    last = blocks[-1].last_sequence if blocks else 0
+        return Compared(0, 0, BlockDifference("", error.message))
     head = database.head().ingress_sequence
-    if last > head:
-        found = BlockDifference(
-            blocks[-1].block.name,
-            f"it reaches sequence {last:,}, and the ledger ends at {head:,}",
-        )
-        return Compared(len(blocks), last, last, found)
     events = 0
-    for number, each in enumerate(blocks, start=1):
+    for number, block in enumerate(blocks, start=1):
         if stopped():
             return None
-        difference = _difference(directory, database, each)
+        try:
+            with directory.opened(block) as file:
+                difference = _difference(file, database)
+                reached = file.landed.last_sequence
+        except LandingError as error:
+            difference, reached = BlockDifference(block.name, error.message), events
         if difference is not None:
-            return Compared(number, events, last, difference)
-        events = each.last_sequence
-        on_progress(events, last)
-    return Compared(len(blocks), events, last)
+            return Compared(number, events, difference)
+        events = reached
+        on_progress(events, max(head, events))
+    return Compared(len(blocks), events)
 
 
-def _difference(
-    directory: ParquetDirectory, database: LedgerDatabase, found: Landed
-) -> BlockDifference | None:
+def _difference(file: OpenBlock, database: LedgerDatabase) -> BlockDifference | None:
+    found = file.landed
     name = found.block.name
+    # Asked for again: the block may have been landed since.
+    head = database.head().ingress_sequence
+    if found.last_sequence > head:
+        return BlockDifference(
+            name, f"it reaches sequence {found.last_sequence:,}, and the ledger ends at {head:,}"
+        )
     expected, actual = ContentHash(), ContentHash()
-    try:
-        for batch in directory.read(found.block):
-            actual.add(batch)
-    except LandingError as error:
-        return BlockDifference(name, error.message)
-    for batch in _of_ledger(database, found):
+    for batch in file.batches():
+        actual.add(batch)
+    for batch in events_of(database, found.block, found.last_sequence):
         expected.add(batch)
-    if expected.hexdigest() == actual.hexdigest() == found.content_hash:
-        return None
-    if expected.hexdigest() == actual.hexdigest():
+    if expected.hexdigest() != actual.hexdigest():
+        ledger = events_of(database, found.block, found.last_sequence)
+        difference = _first_difference(name, ledger, file.batches())
+        assert difference is not None, "events have another hash, so one of them differs"
+        return difference
+    if found.content_hash != actual.hexdigest():
         return BlockDifference(name, "its events are right, and the hash in the file is not")
-    return _first_difference(
-        name, _of_ledger(database, found), directory.read(found.block)
-    ) or BlockDifference(name, "its events changed while they were compared")
-
-
-def _of_ledger(database: LedgerDatabase, found: Landed) -> Iterable[pa.RecordBatch]:
-    return events_of(database, Block(*found.block), found.last_sequence)
+    return None
 
 
 def _first_difference(
@@ -109,7 +105,7 @@ def _first_difference(
             name,
             "an event differs",
             sequence=str(ours[0]),
-            column=said_names()[place],
+            column=SAID[place],
             ledger=_shown(ours[place]),
             landed=_shown(theirs[place]),
         )

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tidemark.pipeline.landing.blocks import Block
 from tidemark.pipeline.landing.parquet import ParquetDirectory
-from tidemark.pipeline.landing.rows import landed
+from tidemark.pipeline.landing.rows import landed, rows_of
 from tidemark.pipeline.output.errors import LedgerRewound
 from tidemark.pipeline.source.database import LedgerDatabase, events_missing
 
@@ -17,15 +17,22 @@ _ROWS_AT_ONCE: Final = 32_768
 
 
 class Lander:
-    """Lands what a ledger has. Made once the directory is held."""
+    """Lands what a ledger has. Made once the directory is held, and for each connection anew.
 
-    def __init__(self, directory: ParquetDirectory) -> None:
+    Raises `LedgerRewound` if the ledger is not the one that was landed: it has fewer events, or
+    another one in the place of the last.
+    """
+
+    def __init__(self, directory: ParquetDirectory, database: LedgerDatabase) -> None:
         self._directory = directory
-        self.last_sequence = directory.last_sequence()
+        self._database = database
+        blocks = directory.blocks()
+        self.last_sequence = blocks[-1].last_sequence if blocks else 0
+        if blocks:
+            self._require_same(blocks[-1].block)
 
     def catch_up(
         self,
-        database: LedgerDatabase,
         *,
         only_whole: bool = False,
         on_progress: Callable[[int, int], None] = lambda done, total: None,
@@ -33,24 +40,37 @@ class Lander:
     ) -> None:
         """Lands up to the end of the ledger; with `only_whole`, not a block that may still grow.
 
-        `on_progress` is told the last sequence landed and the last there is. Raises `LedgerRewound`
-        if there are fewer events than were landed.
+        `on_progress` is told the last sequence landed and the last there is.
         """
-        upto = database.head().ingress_sequence
-        if upto < self.last_sequence:
-            raise LedgerRewound(
-                f"{self._directory.path} holds {self.last_sequence:,} events, and the ledger ends"
-                f" at {upto:,}",
-                hint="The ledger was restored from an old backup. Restore the newer one, or move"
-                " that directory away to have all blocks landed anew.",
-            )
+        upto = self._head()
         for block in self._directory.schedule.blocks(self.last_sequence, upto):
             last = min(block.last, upto)
             if stopped() or (only_whole and last < block.last):
                 return
-            self._directory.write(block, events_of(database, block, last), last)
+            self._directory.write(block, events_of(self._database, block, last), last)
             self.last_sequence = last
             on_progress(last, upto)
+
+    def _head(self) -> int:
+        head = self._database.head().ingress_sequence
+        if head < self.last_sequence:
+            raise _rewound(
+                f"{self._directory.path} holds {self.last_sequence:,} events, and the ledger ends"
+                f" at {head:,}"
+            )
+        return head
+
+    def _require_same(self, block: Block) -> None:
+        """What a ledger holds after it was restored is of a later time, so its last event tells."""
+        self._head()
+        last = self.last_sequence
+        with self._directory.opened(block) as file:
+            found = file.last_row()
+        [expected] = rows_of(landed(self._database.events(last - 1, last, None)))
+        if found != expected:
+            raise _rewound(
+                f"the last event in {self._directory.path}, {last:,}, is another one in this ledger"
+            )
 
 
 def events_of(database: LedgerDatabase, block: Block, last: int) -> Iterator[pa.RecordBatch]:
@@ -63,3 +83,11 @@ def events_of(database: LedgerDatabase, block: Block, last: int) -> Iterator[pa.
             raise events_missing(position + 1, reach)
         yield batch
         position = reach
+
+
+def _rewound(message: str) -> LedgerRewound:
+    return LedgerRewound(
+        message,
+        hint="The ledger was restored from an old backup. Restore the newer one, or move that"
+        " directory away to have all blocks landed anew.",
+    )

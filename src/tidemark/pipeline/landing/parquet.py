@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -28,7 +29,7 @@ from tidemark.pipeline.files import (
     replace_durably,
 )
 from tidemark.pipeline.landing.blocks import Block, Schedule
-from tidemark.pipeline.landing.rows import LANDED_SCHEMA, ContentHash
+from tidemark.pipeline.landing.rows import LANDED_SCHEMA, ContentHash, rows_of
 
 # Spark and others pass over what begins like this when they read a directory.
 MANIFEST: Final = "_landing.json"
@@ -84,6 +85,36 @@ class Landed(msgspec.Struct, frozen=True):
         return self.last_sequence == self.block.last
 
 
+class OpenBlock:
+    """A block that is being read."""
+
+    def __init__(self, block: Block, file: pq.ParquetFile, path: Path) -> None:
+        self._file = file
+        metadata = file.metadata.metadata or {}
+        last, content_hash = (
+            metadata.get(name, b"").decode("ascii", "replace") for name in (_LAST, _HASH)
+        )
+        if not re.fullmatch("[0-9]{1,19}", last):
+            raise _mismatch(f"{path} is no block: it does not say how far it goes")
+        if not file.schema_arrow.remove_metadata().equals(LANDED_SCHEMA):
+            raise _mismatch(f"{path} is no block: it has other columns")
+        self.landed = Landed(block, int(last), content_hash)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Its events as they stand in the file."""
+        for batch in self._file.iter_batches():
+            # What is no text would be found out only when it is looked at.
+            batch.validate(full=True)
+            yield batch
+
+    def last_row(self) -> tuple[Any, ...] | None:
+        """What the last of its events says."""
+        if not self._file.num_row_groups:
+            return None
+        *_, row = (None, *rows_of(self._file.read_row_group(self._file.num_row_groups - 1)))
+        return row
+
+
 class ParquetDirectory:
     """The blocks of one ledger."""
 
@@ -107,14 +138,15 @@ class ParquetDirectory:
             except OSError as error:
                 raise LandingRunning(
                     f"events are landed in {self.path} already",
-                    hint="`tidemark up` and `tidemark pipeline` do so too. Stop that one first.",
+                    hint="`tidemark up` does so too. Stop that process first.",
                 ) from error
             self.require_same()
             if not (self.path / MANIFEST).exists():
                 with replace_durably(self.path / MANIFEST, _REFUSALS) as file:
                     file.write(msgspec.json.format(msgspec.json.encode(self._manifest)) + b"\n")
-            for left in self.path.glob(f"*{UNFINISHED_SUFFIX}"):
-                left.unlink()
+            with refusals_told(self.path, _REFUSALS):
+                for left in self.path.glob(f"*{UNFINISHED_SUFFIX}"):
+                    left.unlink()
             yield
 
     def require_same(self) -> None:
@@ -126,8 +158,8 @@ class ParquetDirectory:
             return
         try:
             found = msgspec.json.decode(path.read_bytes(), type=Manifest)
-        except msgspec.DecodeError as error:
-            raise _mismatch(f"{path} cannot be read: {error}") from error
+        except (OSError, msgspec.DecodeError) as error:
+            raise _mismatch(f"{path} cannot be read: {_first_line(error)}") from error
         if found.ledger_id != self._manifest.ledger_id:
             raise _mismatch(
                 f"{self.path} holds events of the ledger {found.ledger_id}, and this is"
@@ -151,13 +183,9 @@ class ParquetDirectory:
                 raise _mismatch(f"{self.path} has {name} where {expected.name} should be")
             if found and not found[-1].is_whole:
                 raise _mismatch(f"{self.path}: {found[-1].block.name} is not whole, and not last")
-            found.append(self._landed(block))
+            with self.opened(block) as file:
+                found.append(file.landed)
         return found
-
-    def last_sequence(self) -> int:
-        """How far the events are landed."""
-        found = self.blocks()
-        return found[-1].last_sequence if found else 0
 
     def write(self, block: Block, batches: Iterable[pa.RecordBatch], last_sequence: int) -> None:
         """Put a block in its place, durably. `batches` are its events up to a sequence."""
@@ -174,27 +202,18 @@ class ParquetDirectory:
             crash_point("landing.block_written")
         crash_point("landing.block_landed")
 
-    def read(self, block: Block) -> Iterator[pa.RecordBatch]:
-        """The events of a block as they stand in its file."""
+    @contextmanager
+    def opened(self, block: Block) -> Iterator[OpenBlock]:
+        """A block to read. It stays what it is while it is open, also if another takes its place.
+
+        Raises `LandingError` for what is no block, then or while it is read.
+        """
         path = self.path / block.name
         try:
             with pq.ParquetFile(path) as file:
-                if not file.schema_arrow.remove_metadata().equals(LANDED_SCHEMA):
-                    raise _mismatch(f"{path} has other columns than a block has")
-                yield from file.iter_batches()
-        except (OSError, pa.ArrowInvalid) as error:
+                yield OpenBlock(block, file, path)
+        except (OSError, pa.ArrowException) as error:
             raise _mismatch(f"{path} cannot be read: {_first_line(error)}") from error
-
-    def _landed(self, block: Block) -> Landed:
-        path = self.path / block.name
-        try:
-            metadata = pq.read_metadata(path).metadata or {}
-        except (OSError, pa.ArrowInvalid) as error:
-            raise _mismatch(f"{path} is no block: {_first_line(error)}") from error
-        last, content_hash = metadata.get(_LAST, b"").decode(), metadata.get(_HASH, b"").decode()
-        if not (last.isascii() and last.isdigit()):
-            raise _mismatch(f"{path} is no block: it does not say how far it goes")
-        return Landed(block, int(last), content_hash)
 
     def _names(self) -> list[str]:
         with refusals_told(self.path, _REFUSALS):

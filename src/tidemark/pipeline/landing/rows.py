@@ -17,7 +17,7 @@ _MOMENT: Final = pa.timestamp("us", tz="UTC")
 _TIMES: Final = ("received_at", "occurred_at")
 # Where the mirror has put an event is no part of what the event says.
 _MIRRORED: Final = {"kafka_partition": pa.int32(), "kafka_offset": pa.int64()}
-_SAID: Final = (
+SAID: Final = (
     *("ingress_sequence", "received_at", "occurred_at", "tenant_id", "stream", "idempotency_key"),
     *("metric", "customer_ref", "resource_id", "quantity", "data", "causality_key", "source"),
     *("control", "target_key"),
@@ -30,7 +30,7 @@ LANDED_SCHEMA: Final = pa.schema(
                 _MOMENT if name in _TIMES else arrow_type(name),
                 nullable=name not in ("ingress_sequence", "received_at", "tenant_id", "stream"),
             )
-            for name in _SAID
+            for name in SAID
         ),
         *(pa.field(name, kind, nullable=False) for name, kind in _MIRRORED.items()),
     ]
@@ -40,7 +40,7 @@ LANDED_SCHEMA: Final = pa.schema(
 def landed(columns: Columns) -> pa.RecordBatch:
     """Events of the ledger, with the columns of `LANDED_SCHEMA`."""
     count = len(columns["ingress_sequence"])
-    arrays = [columns[name].cast(LANDED_SCHEMA.field(name).type) for name in _SAID]
+    arrays = [columns[name].cast(LANDED_SCHEMA.field(name).type) for name in SAID]
     arrays += [pa.repeat(pa.scalar(NOT_MIRRORED, kind), count) for kind in _MIRRORED.values()]
     return pa.RecordBatch.from_arrays(arrays, schema=LANDED_SCHEMA)
 
@@ -62,17 +62,13 @@ class ContentHash:
         return self._hash.hexdigest()
 
 
-def rows_of(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+def rows_of(batch: pa.RecordBatch | pa.Table) -> Iterator[tuple[Any, ...]]:
     """What the events say: numbers and texts, a time in microseconds."""
-    values = (_plain(batch.column(name)).to_pylist() for name in _SAID)
+    values = (_plain(batch.column(name)).to_pylist() for name in SAID)
     return zip(*values, strict=True)
 
 
-def said_names() -> tuple[str, ...]:
-    return _SAID
-
-
-def _plain(column: pa.Array) -> pa.Array:
+def _plain(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     if pa.types.is_timestamp(column.type):
         return column.cast(pa.int64())
     if pa.types.is_decimal(column.type):
