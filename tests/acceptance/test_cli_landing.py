@@ -101,6 +101,27 @@ def test_what_is_landed_is_proven_and_the_first_difference_named(home: Path) -> 
     assert (document["same"], document["landing"]["difference"]["sequence"]) == (False, "25")
 
 
+def test_a_database_that_is_away_is_waited_for_unless_it_is_to_end(home: Path) -> None:
+    env = {"TIDEMARK_LEDGER__URL": f"postgresql://nobody@127.0.0.1:{free_port()}/none"}
+    ran = tidemark("land", "--until-caught-up", "--json", cwd=home, env=env)
+    assert (ran.code, ran.json["error"]["code"]) == (1, "ledger_unavailable")
+    with started("land", cwd=home, env=env) as process:
+        assert process.stderr is not None
+        assert "landing goes on in 1 s" in process.stderr.readline()
+        assert "landing goes on in 2 s" in process.stderr.readline()
+        ran = stop(process, signal.SIGTERM)
+    assert (ran.code, ran.out) == (0, "Landing stopped.\n")
+
+
+def test_a_directory_that_cannot_be_made_is_named(home: Path) -> None:
+    env = {"TIDEMARK_LANDING__PARQUET__PATH": "/dev/null/landed"}
+    ran = tidemark("land", "--json", cwd=home, env=env)
+    error = ran.json["error"]
+    assert (ran.code, error["code"]) == (1, "landing_refused")
+    assert "/dev/null/landed" in error["message"]
+    assert error["hint"]
+
+
 def test_what_is_not_enabled_is_told(tmp_path: Path) -> None:
     write_config(tmp_path)
     for args in (["land"], ["verify", "--deep"]):
