@@ -31,7 +31,9 @@ def tidemark_on_spark(*args: object, cwd: Path, env: Mapping[str, str] | None = 
         for name, stream in (("stdout", out), ("stderr", err), ("stdin", io.StringIO())):
             streams.enter_context(patch.object(sys, name, stream))
         code = run([str(arg) for arg in args])
-    return Ran(int(code), out.content(), err.content())
+    ran = Ran(int(code), out.content(), err.content())
+    assert "Traceback" not in ran.err, ran.err
+    return ran
 
 
 class _Pipe(io.TextIOWrapper):

@@ -14,23 +14,31 @@ from tests.integration.http_client import Api
 from tests.services.postgres import PostgresServer
 from tests.services.tidemark_server import TidemarkServer
 
-KINDS = ("sqlite", "postgres")
-
 _tenants = itertools.count(1)
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def server(request: pytest.FixtureRequest) -> Iterator[TidemarkServer]:
-    """The sample configuration. PostgreSQL is started only if it is this one's turn."""
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def store_url(request: pytest.FixtureRequest) -> Iterator[str | None]:
+    """Where a server keeps its data, on each store; None is a file of its own.
+
+    PostgreSQL is started only if it is this one's turn.
+    """
     if request.param == "sqlite":
-        yield from _running(TidemarkServer())
+        yield None
         return
     postgres: PostgresServer = request.getfixturevalue("postgres")
     postgres.start()
     url = postgres.create_database()
-    yield from _running(TidemarkServer(ledger_url=url))
+    yield url
+    # A test may have stopped it.
     postgres.start()
     postgres.drop_database(url)
+
+
+@pytest.fixture(scope="module")
+def server(store_url: str | None) -> Iterator[TidemarkServer]:
+    """The sample configuration, on each store."""
+    yield from _running(TidemarkServer(ledger_url=store_url))
 
 
 @pytest.fixture(scope="module")

@@ -42,6 +42,7 @@ def run(step: dict[str, Any]) -> dict[str, Any]:
         "java": jvm.java.lang.System.getProperty("java.specification.version"),
         "java_pid": jvm.java.lang.ProcessHandle.current().pid(),
         "settings": {name: spark.conf.get(name, None) for name in step.get("settings", ())},
+        "sources": _registered_sources(jvm),
         "sum": spark.range(10).selectExpr("sum(id)").collect()[0][0],
         "rows": spark.range(5).mapInArrow(importing, "id long").count(),
         "same": start_session(config, state_dir=Path(step["state_dir"])) is spark,
@@ -55,6 +56,13 @@ def run(step: dict[str, Any]) -> dict[str, Any]:
     stop_session()
     stop_session()
     return said
+
+
+def _registered_sources(jvm: Any) -> str:
+    """What Spark takes for the data sources of other packages, before it has looked for them."""
+    manager = "org.apache.spark.sql.execution.datasources.DataSourceManager$"
+    module = jvm.java.lang.Class.forName(manager).getField("MODULE$").get(None)
+    return str(module.dataSourceBuilders().toString())
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.services.graphql_socket import GraphqlSocket, Message, connected, opened
 from tests.services.live_server import LiveServer, position
-from tests.services.postgres import PostgresServer
 from tests.services.tidemark_server import TidemarkServer
 
 WANTED = {"quantity": {"_gte": "5"}}
@@ -24,14 +23,9 @@ Transition: TypeAlias = tuple[str, str, str | None, int]
 """Operation, symbol, quantity and time."""
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def live(request: pytest.FixtureRequest) -> Iterator[LiveServer]:
-    url = None
-    if request.param == "postgres":
-        postgres: PostgresServer = request.getfixturevalue("postgres")
-        postgres.start()
-        url = postgres.create_database()
-    with LiveServer(env={"TIDEMARK_LIVE__HEARTBEAT": "1s"}, store_url=url) as live:
+@pytest.fixture(scope="module")
+def live(store_url: str | None) -> Iterator[LiveServer]:
+    with LiveServer(env={"TIDEMARK_LIVE__HEARTBEAT": "1s"}, store_url=store_url) as live:
         yield live
         assert "Traceback" not in live.server.log_text(), live.server.log_text()
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.integration.conftest import KINDS
+from tests.contract.stores import KINDS
 from tests.integration.http_client import Api, assert_refused, usage
 from tests.integration.test_http_health import metric
 from tests.services.http_calls import Answer

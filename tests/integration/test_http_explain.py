@@ -19,15 +19,10 @@ EXPLAIN = "/admin/explain"
 DAY = "2025-01-31T"
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def history(request: pytest.FixtureRequest) -> Iterator[History]:
+@pytest.fixture(scope="module")
+def history(store_url: str | None) -> Iterator[History]:
     """A folded history, on each store."""
-    ledger_url = None
-    if request.param == "postgres":
-        postgres: PostgresServer = request.getfixturevalue("postgres")
-        postgres.start()
-        ledger_url = postgres.create_database()
-    with TidemarkServer(CONFIG, ledger_url=ledger_url) as running:
+    with TidemarkServer(CONFIG, ledger_url=store_url) as running:
         yield make_history(running)
         assert "Traceback" not in running.log_text(), running.log_text()
 

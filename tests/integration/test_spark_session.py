@@ -50,6 +50,8 @@ def test_a_session_runs_with_our_options_and_the_users_and_can_be_started_again(
         assert (answer["sum"], answer["rows"]) == (45, 5)
         assert (answer["same"], answer["own_interrupt"], answer["secret"]) == (True, True, None)
         assert answer["other"]["code"] == "spark_unavailable"
+        # Else Spark starts processes to look for them.
+        assert answer["sources"] == "Some(Map())"
     assert first["settings"] == dict(zip(names, ["UTC", "true", "5", "false", odd], strict=True))
     # Nothing of the first session is left in the second, not even its Java.
     assert second["settings"] == dict(zip(names, ["UTC", "true", "2", "false", None], strict=True))

@@ -24,7 +24,6 @@ from tests.integration.trigger_calls import (
 )
 from tests.services.http_calls import call
 from tests.services.live_server import LiveServer, position
-from tests.services.postgres import PostgresServer
 from tests.services.webhook_receiver import Received, WebhookReceiver, answering, reply
 from tidemark.config.sample import sample_text
 
@@ -94,23 +93,10 @@ class Caller:
         return self.data(CREATE, input=wanted)
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def live(request: pytest.FixtureRequest) -> Iterator[LiveServer]:
+@pytest.fixture(scope="module")
+def live(store_url: str | None) -> Iterator[LiveServer]:
     """Shared: each test has an account of its own."""
-    config = sample_text() + SETTINGS + ACCESS
-    if request.param == "sqlite":
-        yield from running(LiveServer(config))
-        return
-    postgres: PostgresServer = request.getfixturevalue("postgres")
-    postgres.start()
-    url = postgres.create_database()
-    yield from running(LiveServer(config, store_url=url))
-    postgres.start()
-    postgres.drop_database(url)
-
-
-def running(live: LiveServer) -> Iterator[LiveServer]:
-    with live:
+    with LiveServer(sample_text() + SETTINGS + ACCESS, store_url=store_url) as live:
         yield live
         assert "Traceback" not in live.server.log_text(), live.server.log_text()
 

@@ -55,6 +55,8 @@ _DEFAULTS: Final = {
     # lines of our own code.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.optimizer.excludedRules": ",".join(_IDLE_RULES),
+    # More that goes through the whole plan of every micro-batch for nothing: conditions carried
+    # over to other inputs of a join, equal shuffles, columns of type char, variants in files.
     "spark.sql.constraintPropagation.enabled": "false",
     "spark.sql.exchange.reuse": "false",
     "spark.sql.readSideCharPadding": "false",

@@ -8,18 +8,12 @@ import pytest
 
 from tests.integration.filled_views import FilledViews
 from tests.integration.usage.metered import CONFIG
-from tests.services.postgres import PostgresServer
 from tests.services.tidemark_server import TidemarkServer
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def server(request: pytest.FixtureRequest) -> Iterator[TidemarkServer]:
-    ledger_url = None
-    if request.param == "postgres":
-        postgres: PostgresServer = request.getfixturevalue("postgres")
-        postgres.start()
-        ledger_url = postgres.create_database()
-    with TidemarkServer(CONFIG, ledger_url=ledger_url) as running:
+@pytest.fixture(scope="module")
+def server(store_url: str | None) -> Iterator[TidemarkServer]:
+    with TidemarkServer(CONFIG, ledger_url=store_url) as running:
         yield running
         assert "Traceback" not in running.log_text(), running.log_text()
 
