@@ -6,7 +6,7 @@ BIN := .venv/bin
 FIND_JAVA := $(BIN)/python -m tidemark.pipeline.java
 
 # How many tests run at once: many of them wait for a process more than they work.
-JOBS ?= 3
+JOBS ?= 4
 
 # The seed and length of a torture run: `make torture SEED=7 N=300`.
 SEED ?= 1
@@ -89,6 +89,10 @@ torture-pipeline: setup postgres java ## Kill the pipeline at N random moments c
 .PHONY: torture-live
 torture-live: setup postgres ## Kill servers with subscribers and triggers at N random moments
 	@exec $(BIN)/python -m tests.crash.live_torture --seed $(SEED) --count $(N) $(ARGS)
+
+.PHONY: bench-try
+bench-try: setup java postgres ## Try that every benchmark runs, with next to no work
+	@exec $(BIN)/pytest tests/benchmarks
 
 .PHONY: bench-ingest
 bench-ingest: setup postgres ## Measure ingest against the limits of this machine

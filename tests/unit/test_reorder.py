@@ -41,7 +41,7 @@ VECTORS = Path(__file__).parents[1] / "vectors/eventtime.json"
 CASES: list[dict[str, Any]] = json.loads(VECTORS.read_text())["cases"]
 TENANTS = ("t1", "t2")
 SHAPE = Shape(streams=("trades", "trades", "usage"))
-LONG = Shape(max_commits=30, max_entries=8, streams=("trades", "trades", "usage"))
+LONG = Shape(max_commits=18, max_entries=8, streams=("trades", "trades", "usage"))
 
 # Every setting with every other, a ledger at a time: starting a run costs more than a stream in it.
 SETTINGS = {
@@ -106,7 +106,7 @@ def expected_metrics(commits: Sequence[Commit], setting: EventTime) -> StreamMet
 
 
 # An example has as many streams as there are settings.
-@settings(max_examples=settings().max_examples // 6)
+@settings(max_examples=settings().max_examples // 10)
 @given(ledgers(SHAPE), st.integers(0, 1000))
 def test_any_ledger_is_reordered_as_the_reference_says(commits: list[Commit], seed: int) -> None:
     result = run(random_cut(commits, seed), PLAN, NAMES, restarts=bool(seed % 2))

@@ -97,7 +97,7 @@ def check(commits: Sequence[StreamCommit], table: Table, cuts: Sequence[int], pl
 
 
 @each_fold
-@settings(max_examples=settings().max_examples // 5)
+@settings(max_examples=settings().max_examples // 8)
 @given(data=st.data())
 def test_every_cut_gives_what_the_reference_gives(data: st.DataObject, plain: Fold) -> None:
     commits = data.draw(stream_ledgers(StreamShape(max_commits=8, max_entries=5)))

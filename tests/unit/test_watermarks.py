@@ -133,7 +133,7 @@ def test_an_end_moves_no_watermark_and_is_remembered(plain: Lane) -> None:
     assert plain.known["ended_at"] == 2
 
 
-@settings(max_examples=settings().max_examples // 4)
+@settings(max_examples=settings().max_examples // 10)
 @given(ledgers(Shape(streams=("trades", "trades", "usage"))), st.booleans())
 def test_any_ledger_moves_the_watermarks_as_the_reference_says(
     commits: list[Commit], restarts: bool

@@ -95,7 +95,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(WHERES, PROJECTIONS), min_size=4, max_size=12), STEPS)
 def test_every_follower_hears_what_evaluating_its_filter_gives(
     first: list[tuple[dict[str, Any], tuple[str, ...]]], steps: list[tuple[str, Any, Any]]
