@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from tests.acceptance.cli_runs import Ran, environment
 from tests.services.spark import shared_session
-from tidemark.app import pipeline, verification
+from tidemark.app import beside, pipeline
 from tidemark.cli.program import run
 
 
@@ -51,7 +51,7 @@ def _running_spark() -> Iterator[None]:
         return shared_session()
 
     with ExitStack() as patches:
-        for module in (pipeline, verification):
+        for module in (pipeline, beside):
             patches.enter_context(patch.object(module, "start_session", start_session))
             patches.enter_context(patch.object(module, "stop_session", lambda: None))
         yield

@@ -28,7 +28,7 @@ async def verified(config: Config) -> Verification:
         limit=10,
         on_progress=lambda stage, done, total: None,
         stop=threading.Event(),
-        session=lambda config: nullcontext(shared_session()),
+        session=lambda config, directory: nullcontext(shared_session()),
     )
     assert found is not None
     return found

@@ -90,7 +90,7 @@ def run_pipeline(
     `on_progress` is told twice a second, and at the end, how far they are. Raises what only a
     person can mend; with `until_caught_up` also what does not pass within a minute.
     """
-    with _only_one(config.state_dir), StoreLoop() as stores:
+    with only_one_pipeline(config.state_dir), StoreLoop() as stores:
         runner = _Runner(config, until_caught_up, on_progress, stop, stores)
         try:
             runner.run()
@@ -310,7 +310,7 @@ def _beside(stores: StoreLoop, *work: Coroutine[Any, Any, None]) -> Iterator[Non
 
 
 @contextlib.contextmanager
-def _only_one(state_dir: Path) -> Iterator[None]:
+def only_one_pipeline(state_dir: Path) -> Iterator[None]:
     """Two pipelines would take the same batches; the lock goes with its process."""
     try:
         make_private_directory(state_dir)

@@ -1,8 +1,5 @@
 """The views made anew from the ledger on Spark, in a place of their own, and held against the live
 ones.
-
-The live views may move on meanwhile. So they are followed twice: first as far as they were at the
-beginning, which takes long, then from a snapshot of them, to the very commit of the snapshot.
 """
 
 from __future__ import annotations
@@ -13,14 +10,22 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final
 
-from pyspark.sql import SparkSession
-
+from tidemark.app.beside import (
+    COMPARE,
+    RECOMPUTE,
+    Follower,
+    OnProgress,
+    Session,
+    apart,
+    closing,
+    moment,
+    own_session,
+)
 from tidemark.app.store_loop import StoreLoop
 from tidemark.clock import SystemClock
 from tidemark.config import Config
@@ -28,34 +33,13 @@ from tidemark.errors import ConfigError
 from tidemark.ledger.opening import SQLITE_SCHEME, open_ledger
 from tidemark.ledger.sqlite_connection import make_private_directory
 from tidemark.ops.verification import Verification, compare, require_same_definitions
-from tidemark.pipeline.output.batch import Frontier
-from tidemark.pipeline.running import Pipeline, require_same_history
-from tidemark.pipeline.session import start_session, stop_session
-from tidemark.pipeline.source.frames import ledger_address, ledger_stream
-from tidemark.pipeline.source.offsets import Offset
+from tidemark.pipeline.running import require_same_history
 from tidemark.views.opening import open_views, views_at
 from tidemark.views.port import ViewsStore
-from tidemark.views.snapshot import Snapshot
-
-RECOMPUTE: Final = "recompute"
-COMPARE: Final = "compare"
 
 _DIRECTORY: Final = "verify"
 _FILE_NAME: Final = "views.db"
 _SCRATCH: Final = "scratch-"
-
-
-class OnProgress(Protocol):
-    """Told the stage, how much of it is done, and of how much."""
-
-    def __call__(self, stage: str, done: int, total: int | None) -> None: ...
-
-
-class _Store(Protocol):
-    async def close(self) -> None: ...
-
-
-S = TypeVar("S", bound=_Store)
 
 
 def verify_views(
@@ -64,7 +48,7 @@ def verify_views(
     limit: int,
     on_progress: OnProgress,
     stop: threading.Event,
-    session: Callable[[Config], AbstractContextManager[SparkSession]] | None = None,
+    session: Session = own_session,
 ) -> Verification | None:
     """None if nothing was folded yet. `session` gives a Spark session, by default one of its own.
 
@@ -73,48 +57,37 @@ def verify_views(
     with (
         _scratch(config.state_dir / _DIRECTORY) as scratch,
         StoreLoop() as stores,
-        _closing(stores, open_ledger(config, SystemClock())) as ledger,
-        _closing(stores, open_views(config)) as live,
+        closing(stores, open_ledger(config, SystemClock())) as ledger,
+        closing(stores, open_views(config)) as live,
     ):
         frontier = stores.wait(live.frontier())
         if frontier is None:
             return None
         stores.wait(require_same_history(ledger, frontier))
-        apart = _apart(config, scratch)
+        own = _with_views(apart(config, scratch), scratch / _FILE_NAME)
         with (
-            (session or _session)(config) as spark,
-            _closing(stores, open_views(apart)) as recomputed,
+            session(config, config.state_dir / _DIRECTORY) as spark,
+            closing(stores, open_views(own)) as recomputed,
         ):
-
-            def follow(upto: Frontier) -> None:
-                pipeline = Pipeline(
-                    spark,
-                    apart,
-                    ledger,
-                    recomputed,
-                    partial(views_at, scratch / _FILE_NAME),
-                    loop=stores.loop,
-                    read_stream=partial(
-                        ledger_stream, end=Offset(upto.received_at, upto.ingress_sequence)
-                    ),
-                    on_progress=lambda done: on_progress(
-                        RECOMPUTE, done.frontier.ingress_sequence, upto.ingress_sequence
-                    ),
-                    stopping=stop,
-                )
-                pipeline.prepare()
-                stores.wait(_require_comparable(live, recomputed))
-                if pipeline.frontier != upto:
-                    pipeline.run(until_caught_up=True)
-
+            follower = Follower(
+                spark,
+                own,
+                ledger,
+                recomputed,
+                partial(views_at, scratch / _FILE_NAME),
+                stores=stores,
+                on_progress=on_progress,
+                stop=stop,
+            )
+            comparable = partial(_require_comparable, live, recomputed)
             on_progress(RECOMPUTE, 0, frontier.ingress_sequence)
-            follow(frontier)
-            with _moment(stores, live) as now:
+            follower.follow(frontier, check=lambda: stores.wait(comparable()))
+            with moment(stores, live) as now:
                 assert now.frontier is not None
-                follow(now.frontier)
+                follower.follow(now.frontier)
                 if stop.is_set():
                     return None
-                with _moment(stores, recomputed) as anew:
+                with moment(stores, recomputed) as anew:
                     told = partial(on_progress, COMPARE, total=None)
                     return stores.wait(compare(now, anew, limit=limit, on_progress=told))
 
@@ -124,47 +97,9 @@ async def _require_comparable(live: ViewsStore, recomputed: ViewsStore) -> None:
         require_same_definitions(now.views, anew.views)
 
 
-def _apart(config: Config, scratch: Path) -> Config:
-    """The same configuration with its views, and all else that a pipeline writes, in `scratch`."""
-    return config.model_copy(
-        update={
-            "state_dir": scratch,
-            # Their paths may be anywhere, and what is there is the live pipeline's.
-            "pipeline": config.pipeline.model_copy(update={"ordered": {}}),
-            "ledger": config.ledger.model_copy(update={"url": ledger_address(config)}),
-            "view_store": config.view_store.model_copy(
-                update={"url": f"{SQLITE_SCHEME}{scratch / _FILE_NAME}"}
-            ),
-        }
-    )
-
-
-@contextlib.contextmanager
-def _session(config: Config) -> Iterator[SparkSession]:
-    # Beside that of a pipeline, which may be running; its log is there when this is over.
-    try:
-        yield start_session(config.spark, state_dir=config.state_dir / _DIRECTORY)
-    finally:
-        stop_session()
-
-
-@contextlib.contextmanager
-def _closing(stores: StoreLoop, opening: Coroutine[Any, Any, S]) -> Iterator[S]:
-    store = stores.wait(opening)
-    try:
-        yield store
-    finally:
-        stores.wait(store.close())
-
-
-@contextlib.contextmanager
-def _moment(stores: StoreLoop, views: ViewsStore) -> Iterator[Snapshot]:
-    held = contextlib.AsyncExitStack()
-    snapshot = stores.wait(held.enter_async_context(views.snapshot()))
-    try:
-        yield snapshot
-    finally:
-        stores.wait(held.aclose())
+def _with_views(config: Config, path: Path) -> Config:
+    store = config.view_store.model_copy(update={"url": f"{SQLITE_SCHEME}{path}"})
+    return config.model_copy(update={"view_store": store})
 
 
 @contextlib.contextmanager

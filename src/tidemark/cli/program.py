@@ -48,6 +48,7 @@ VERBS: Final = {
     "errors": Verb("usage", "errors", "Show the events that the pipeline could not take."),
     "explain": Verb("explaining", "explain", "Say what became of an event, and why."),
     "verify": Verb("verifying", "verify", "Prove the views from the ledger."),
+    "replay": Verb("replaying", "replay", "Build the views anew beside the live ones, and swap."),
     "schema": Verb("schema", "schema", "Print the GraphQL schema."),
     "triggers": Verb("triggers", "triggers", "Show and change triggers and their deliveries."),
     "keygen": Verb("keys", "keygen", "Make an API key, or a secret for webhooks."),

@@ -14,8 +14,9 @@ from tidemark.cli.long_work import run_beside
 from tidemark.cli.options import Configured, config_option, configuration, json_option
 from tidemark.cli.outcome import ExitCode
 from tidemark.cli.output import compact_json, one_line, pairs, plural, write_json, write_line
-from tidemark.cli.progress import Progress, show_progress
-from tidemark.clock import MICROS_PER_SECOND, Clock, SystemClock
+from tidemark.cli.progress import show_progress
+from tidemark.cli.stages import Stages
+from tidemark.clock import SystemClock
 from tidemark.errors import ConfigError
 from tidemark.timestamps import format_timestamp
 
@@ -79,7 +80,7 @@ def verify(limit: int, deep: bool, config_path: Path | None, as_json: bool) -> i
     clock = SystemClock()
     with show_progress(clock, "tidemark.app") as progress:
         progress.begin("starting Spark", None)
-        shown = _Shown(progress, clock)
+        shown = Stages(progress, clock, _STAGES)
 
         def work(stop: threading.Event) -> Verification | None:
             from tidemark.app.verification import verify_views
@@ -98,7 +99,7 @@ def verify(limit: int, deep: bool, config_path: Path | None, as_json: bool) -> i
     return ExitCode.OK if is_same and not _differs(landing) else ExitCode.FAILED
 
 
-def _compared_landing(configured: Configured, shown: _Shown) -> Landing:
+def _compared_landing(configured: Configured, shown: Stages) -> Landing:
     def work(stop: threading.Event) -> Landing | None:
         from tidemark.app.landing import compare_landing
 
@@ -131,27 +132,6 @@ def _write_landing(landing: Landing) -> None:
         values = tuple(map(compact_json, (difference.landed, difference.ledger)))
         what = f": {difference.column} is {values[0]}, in the ledger it is {values[1]}"
     write_line(one_line(f"Landed: {where}{difference.message}{at}{what}"), style="red")
-
-
-class _Shown:
-    """One stage after the other, with the rate of each."""
-
-    def __init__(self, progress: Progress, clock: Clock) -> None:
-        self._progress = progress
-        self._clock = clock
-        self._stage = ""
-        self._began_us = 0
-
-    def take(self, stage: str, done: int, total: int | None) -> None:
-        label, noun = _STAGES[stage]
-        now_us = self._clock.elapsed_us()
-        if stage != self._stage:
-            self._stage, self._began_us = stage, now_us
-            self._progress.begin(label, total)
-        seconds = (now_us - self._began_us) / MICROS_PER_SECOND
-        rate = f", {done / seconds:,.0f}/s" if seconds and done else ""
-        of = "" if total is None else f" of {total:,}"
-        self._progress.update(done, f"{done:,}{of} {noun}{rate}")
 
 
 def _write_text(configured: Configured, found: Verification | None) -> None:

@@ -8,7 +8,7 @@ knows, so they are read in two steps: `read` checks what can be checked without 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, get_args
+from typing import Final
 
 import msgspec
 
@@ -61,7 +61,7 @@ class Controls:
                 f"the control {shown(control)} is not known",
                 code="unknown_control",
                 field="control",
-                hint=suggestion(control, get_args(Control)),
+                hint=suggestion(control, tuple(_FIELDS)),
             )
         members.only(*COMMON_FIELDS, "control", "reason", *_FIELDS[control])
         envelope = read_envelope(members, self._limits)
@@ -253,12 +253,12 @@ def _refuse_other_controls(control: Control, target: Control | None) -> None:
             field="target",
             hint="Name the original event: the latest correction of it is the one that counts.",
         )
-    if target == "end" or (target == "adjust" and control == "amend"):
+    if target in ("end", "swap") or (target == "adjust" and control == "amend"):
         raise EventRejected(
             f"`{control}` cannot be applied to `{target}`",
             code="target_not_correctable",
             field="target",
-            hint="An `adjust` can be voided and made again; an `end` cannot be undone.",
+            hint="An `adjust` can be voided and made again; `end` and `swap` cannot be undone.",
         )
 
 

@@ -12,7 +12,8 @@ from typing import Literal, Protocol
 import msgspec
 
 Status = Literal["accepted", "duplicate", "conflict", "rejected"]
-Control = Literal["void", "amend", "adjust", "end"]
+# A `swap` is recorded by Tidemark itself; nobody can send one.
+Control = Literal["void", "amend", "adjust", "end", "swap"]
 
 
 class Draft(msgspec.Struct, gc=False):

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from tidemark.decimals import plain_decimal
+from tidemark.ops.entries import side_by_side
 from tidemark.pipeline.output.batch import Frontier
 from tidemark.pipeline.output.encoding import json_values
 from tidemark.pipeline.output.errors import DefinitionChanged
@@ -105,7 +106,8 @@ async def compare(
         present = live.views.get(name)
         await comparison.run(ROWS, name, _rows(live, present), _rows(recomputed, view))
         if present is not None and present.schema.logged and view.schema.logged:
-            floor = present.log_floor
+            # Up to a swap the log is that of another definition.
+            floor = max(present.log_floor, present.swapped_at)
             await comparison.run(
                 CHANGES, name, _changes(live, name, floor), _changes(recomputed, name, floor)
             )
@@ -130,7 +132,7 @@ class _Comparison:
         compared = Compared(part, view)
         self._result.compared.append(compared)
         hashes = hashlib.sha256(), hashlib.sha256()
-        async for ours, theirs in _side_by_side(live, recomputed):
+        async for ours, theirs in side_by_side(live, recomputed, _key):
             for entry, digest in zip((ours, theirs), hashes, strict=True):
                 if entry is not None:
                     digest.update(_encode(entry))
@@ -148,23 +150,6 @@ class _Comparison:
         compared.difference_count += 1
         if compared.difference_count <= self._limit:
             self._result.differences.append(difference)
-
-
-async def _side_by_side(
-    live: Entries, recomputed: Entries
-) -> AsyncIterator[tuple[Entry | None, Entry | None]]:
-    """Entries of the same key together; alone what the other side does not have."""
-    ours, theirs = await anext(live, None), await anext(recomputed, None)
-    while ours is not None or theirs is not None:
-        if theirs is None or (ours is not None and ours[0] < theirs[0]):
-            yield ours, None
-            ours = await anext(live, None)
-        elif ours is None or theirs[0] < ours[0]:
-            yield None, theirs
-            theirs = await anext(recomputed, None)
-        else:
-            yield ours, theirs
-            ours, theirs = await anext(live, None), await anext(recomputed, None)
 
 
 def _differences(
@@ -217,6 +202,10 @@ async def _errors(snapshot: Snapshot, left_out: frozenset[str] = frozenset()) ->
             continue
         content = msgspec.structs.asdict(error)
         yield (content.pop("ingress_sequence"), content.pop("stage")), content
+
+
+def _key(entry: Entry) -> Key:
+    return entry[0]
 
 
 def _meaning(view: KeptView) -> tuple[object, ...]:

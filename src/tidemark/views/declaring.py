@@ -38,8 +38,8 @@ def declare(stored: Sequence[Row], views: Sequence[ViewSchema]) -> Declaration:
         elif _meaning(present) != _meaning(view):
             raise DefinitionChanged(
                 f"view {view.name} was built with another definition",
-                hint="Change the definition back, or have the views built anew: stop the pipeline,"
-                " remove the views, and start it again.",
+                hint="Change the definition back, or build the new one beside the old:"
+                " `tidemark replay --as NAME`, and with --swap it takes its place.",
                 field=view.name,
             )
         elif present.logged != view.logged:
@@ -48,16 +48,19 @@ def declare(stored: Sequence[Row], views: Sequence[ViewSchema]) -> Declaration:
     return result
 
 
-def view_row(schema: ViewSchema, log_floor: int) -> tuple[object, ...]:
+def view_row(
+    schema: ViewSchema, log_floor: int, *, version: int = FIRST_VERSION, swapped_at: int = 0
+) -> tuple[object, ...]:
     """A new row of `views`, in the order of its columns."""
     return (
         schema.name,
-        FIRST_VERSION,
+        version,
         schema.definition_hash,
         msgspec.json.encode(schema.columns).decode(),
         msgspec.json.encode(schema.key).decode(),
         schema.logged,
         log_floor,
+        swapped_at,
     )
 
 

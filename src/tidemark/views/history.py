@@ -24,6 +24,7 @@ from tidemark.views.reading import (
 )
 from tidemark.views.scanning import SCAN_WINDOW, Conditions, Query, Row
 from tidemark.views.snapshot import Dialect, Pages, Snapshot
+from tidemark.views.swapping import OLD_VIEWS, OldView, old_view
 from tidemark.views.tables import CHANGE_COLUMNS
 
 PRUNED_AT_ONCE = 20_000
@@ -150,6 +151,10 @@ class ViewsHistory(ViewsReader):
             count += await self._prune_view(schema.name, floor)
         return count
 
+    async def old_views(self) -> list[OldView]:
+        [rows] = await self._snapshot(OLD_VIEWS)
+        return [old_view(row) for row in rows]
+
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Snapshot]:
         async with self._pages() as pages:
@@ -230,7 +235,7 @@ def _check_reach(
             hint="The views are being built anew; ask again in a while.",
             field="view",
         )
-    *_, logged, log_floor = stored[0]
+    *_, logged, _, log_floor = stored[0]
     if frontier is None or received_at > frontier.received_at:
         raise BeyondFrontier(
             f"view {view} is not folded as far as {received_at}",

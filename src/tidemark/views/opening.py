@@ -44,10 +44,13 @@ async def open_views(config: Config) -> ViewsStore:
     return await sqlite.SqliteViews.open(place)
 
 
-async def views_at(place: Path | str) -> ViewsStore:
-    """Open views that were opened before, as each process that Spark runs does."""
+async def views_at(place: Path | str, schema: str = postgres.SCHEMA) -> ViewsStore:
+    """Open views that were opened before, as each process that Spark runs does.
+
+    `schema` is that of PostgreSQL.
+    """
     if isinstance(place, str):
-        return await postgres.PostgresViews.connect(place)
+        return await postgres.PostgresViews.connect(place, schema=schema)
     return sqlite.SqliteViews(place)
 
 

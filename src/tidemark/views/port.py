@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -15,8 +15,9 @@ from tidemark.views.scanning import Query
 from tidemark.views.tables import Dialect
 
 if TYPE_CHECKING:
-    # It reads with what is declared here.
+    # They read with what is declared here.
     from tidemark.views.snapshot import Snapshot
+    from tidemark.views.swapping import OldView, Swap, SwapPart
 
 AdjustmentCursor: TypeAlias = tuple[int, str, int]
 """Where a page of adjustments ended: ingress sequence, view, part."""
@@ -201,6 +202,17 @@ class ViewsStore(ViewsSink, Protocol):
     async def read_errors(
         self, error_filter: ErrorFilter, *, after: ErrorCursor | None = None, limit: int
     ) -> ErrorPage: ...
+
+    async def swap(self, swap: Swap, parts: AsyncIterator[SwapPart]) -> bool:
+        """Apply a swap in one transaction; False if the views have it already.
+
+        Raises as `commit` does; nothing is written then.
+        """
+
+    async def old_views(self) -> list[OldView]:
+        """What views were before swaps, and is not dropped yet, oldest first."""
+
+    async def drop_old(self, views: Sequence[OldView]) -> None: ...
 
     def snapshot(self) -> AbstractAsyncContextManager[Snapshot]:
         """Everything as of one moment. It holds a connection, so it is not for requests."""

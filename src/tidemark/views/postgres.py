@@ -7,6 +7,7 @@ and keeps it to the commit. Changes are copied in, rows are copied beside their 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -17,7 +18,15 @@ import msgspec
 
 from tidemark.crash import crash_point
 from tidemark.ledger.migrations import Migration
-from tidemark.pipeline.output.batch import Frontier, RowWrites, ViewBatch, check_batch, is_next
+from tidemark.pipeline.output.batch import (
+    Adjustment,
+    ErrorRow,
+    Frontier,
+    RowWrites,
+    ViewBatch,
+    check_batch,
+    is_next,
+)
 from tidemark.pipeline.output.errors import BatchRefused, InvalidView, ViewsUnavailable
 from tidemark.pipeline.output.port import ViewRow
 from tidemark.pipeline.output.schema import ROW_KEY, ViewSchema, quoted
@@ -38,6 +47,17 @@ from tidemark.views.reading import (
 from tidemark.views.scanning import Query, Row
 from tidemark.views.snapshot import ROWS_AT_ONCE, Pages
 from tidemark.views.sortable import checked_decimal
+from tidemark.views.swapping import (
+    DELETE_ADJUSTMENT,
+    DELETE_ERROR,
+    STANDINGS,
+    OldView,
+    Swap,
+    SwapPart,
+    beginning,
+    dropping,
+    ending,
+)
 from tidemark.views.tables import (
     CHANGE_COLUMNS,
     Dialect,
@@ -131,7 +151,7 @@ class PostgresViews(ViewsHistory, ViewsQueries):
                 for schema in declaration.new:
                     await connection.execute(create_table(schema, "postgres"))
                     await connection.execute(
-                        "INSERT INTO views VALUES ($1, $2, $3, $4, $5, $6, $7)",
+                        "INSERT INTO views VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
                         *view_row(schema, log_floor),
                     )
                 for schema in declaration.relogged:
@@ -154,6 +174,31 @@ class PostgresViews(ViewsHistory, ViewsQueries):
                 crash_point("views.before_commit")
             crash_point("views.after_commit")
             return True
+
+    async def swap(self, swap: Swap, parts: AsyncIterator[SwapPart]) -> bool:
+        schemas = {schema.name: schema for schema in await self.declared()}
+        schemas |= {rebuilt.fresh.name: rebuilt.fresh for rebuilt in swap.rebuilt}
+        with _translated():
+            async with self._locked() as (connection, frontier):
+                if not swap.is_due(frontier):
+                    return False
+                # What is to be written is read from elsewhere in between.
+                await connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+                await _execute(connection, beginning(swap, "postgres"))
+                async for part in parts:
+                    await self._write_part(connection, part, schemas)
+                rows = await connection.fetch(STANDINGS)
+                await _execute(connection, ending(swap, {r[0]: (r[1], r[2]) for r in rows}))
+                await _move_frontier(connection, swap.end)
+                crash_point("views.before_swap")
+        crash_point("views.after_swap")
+        await self.declared()
+        return True
+
+    async def drop_old(self, views: Sequence[OldView]) -> None:
+        with _translated():
+            async with self._locked() as (connection, _):
+                await _execute(connection, dropping(views))
 
     async def read_state(self, view: str, row_keys: Sequence[str]) -> list[ViewRow]:
         schema = await self._schema(view)
@@ -199,24 +244,43 @@ class PostgresViews(ViewsHistory, ViewsQueries):
             await connection.copy_records_to_table(
                 "view_changes", records=change_tuples(changes), columns=CHANGE_COLUMNS
             )
-        if batch.adjustments:
+        await self._write_lists(connection, batch.adjustments, batch.errors)
+        await _write_state(connection, batch.state)
+        await _move_frontier(connection, batch.end)
+
+    async def _write_lists(
+        self, connection: Any, adjustments: Sequence[Adjustment], errors: Sequence[ErrorRow]
+    ) -> None:
+        if adjustments:
             await connection.copy_records_to_table(
                 "adjustments",
-                records=[msgspec.structs.astuple(self._kept(a)) for a in batch.adjustments],
+                records=[msgspec.structs.astuple(self._kept(a)) for a in adjustments],
                 columns=ADJUSTMENT_COLUMNS,
             )
-        if batch.errors:
+        if errors:
             await connection.copy_records_to_table(
                 "pipeline_errors",
-                records=[msgspec.structs.astuple(error) for error in batch.errors],
+                records=[msgspec.structs.astuple(error) for error in errors],
                 columns=ERROR_COLUMNS,
             )
-        await _write_state(connection, batch.state)
-        await connection.execute(
-            "UPDATE frontier SET ingress_sequence = $1, received_at = $2, chain = $3,"
-            " ledger_id = $4",
-            *msgspec.structs.astuple(batch.end),
-        )
+
+    async def _write_part(
+        self, connection: Any, part: SwapPart, schemas: Mapping[str, ViewSchema]
+    ) -> None:
+        if part.fresh is not None:
+            schema = schemas[part.fresh.view]
+            await connection.copy_records_to_table(
+                f"view_{schema.name}", records=self._stored_rows(part.fresh, schema)
+            )
+        if part.rows is not None:
+            await self._write_rows(connection, part.rows, schemas[part.rows.view])
+        if part.changes is not None:
+            await connection.copy_records_to_table(
+                "view_changes", records=change_tuples(part.changes), columns=CHANGE_COLUMNS
+            )
+        await connection.executemany(_numbered(DELETE_ADJUSTMENT), part.gone_adjustments)
+        await connection.executemany(_numbered(DELETE_ERROR), part.gone_errors)
+        await self._write_lists(connection, part.adjustments, part.errors)
 
     async def _write_rows(self, connection: Any, writes: RowWrites, schema: ViewSchema) -> None:
         if writes.deleted:
@@ -226,17 +290,20 @@ class PostgresViews(ViewsHistory, ViewsQueries):
         if not writes.row_keys:
             return
         # Kept for the session: a table that is made anew each time would fill the catalogue.
-        staged = f"new_{schema.name}"
+        staged = _staging(schema)
         await connection.execute(
             f"CREATE TEMP TABLE IF NOT EXISTS {quoted(staged)} (LIKE {schema.table})"
             " ON COMMIT DELETE ROWS"
         )
+        await connection.copy_records_to_table(staged, records=self._stored_rows(writes, schema))
+        await connection.execute(upsert(schema, f"SELECT * FROM {quoted(staged)}"))
+
+    def _stored_rows(self, writes: RowWrites, schema: ViewSchema) -> Iterator[tuple[object, ...]]:
         columns = [
             self._stored(column, values)
             for column, values in zip(schema.columns, writes.columns, strict=True)
         ]
-        await connection.copy_records_to_table(staged, records=row_tuples(writes, columns))
-        await connection.execute(upsert(schema, f"SELECT * FROM {quoted(staged)}"))
+        return row_tuples(writes, columns)
 
     async def _snapshot(self, *queries: Query) -> list[list[Row]]:
         with _translated():
@@ -369,6 +436,24 @@ async def _write_state(connection: Any, state: Mapping[str, bytes | None]) -> No
             " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
             kept,
         )
+
+
+def _staging(schema: ViewSchema) -> str:
+    """A name for the rows of this view with these columns; a swap may give it others."""
+    shape = msgspec.json.encode((schema.name, schema.columns))
+    return f"new_{hashlib.sha256(shape).hexdigest()[:24]}"
+
+
+async def _move_frontier(connection: Any, end: Frontier) -> None:
+    await connection.execute(
+        "UPDATE frontier SET ingress_sequence = $1, received_at = $2, chain = $3, ledger_id = $4",
+        *msgspec.structs.astuple(end),
+    )
+
+
+async def _execute(connection: Any, queries: Sequence[Query]) -> None:
+    for sql, values in queries:
+        await connection.execute(_numbered(sql), *values)
 
 
 def _numbered(sql: str) -> str:

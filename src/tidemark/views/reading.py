@@ -260,7 +260,7 @@ def read_frontier(row: Row) -> Frontier | None:
 
 def read_schema(row: Row) -> ViewSchema:
     """From a row of `views`."""
-    name, definition_hash, columns, key, logged, _ = row
+    name, definition_hash, columns, key, logged, *_ = row
     return ViewSchema(
         name,
         msgspec.json.decode(columns, type=tuple[Column, ...]),

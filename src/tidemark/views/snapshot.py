@@ -31,10 +31,14 @@ Pages: TypeAlias = Callable[[Query], AsyncIterator[list[Row]]]
 
 
 class KeptView(msgspec.Struct, frozen=True):
-    """A view; its log has every change after `log_floor`."""
+    """A view; its log has every change after `log_floor`.
+
+    Up to `swapped_at` they are those of the version that it had before.
+    """
 
     schema: ViewSchema
     log_floor: int
+    swapped_at: int = 0
 
 
 class LoggedChange(msgspec.Struct, frozen=True, gc=False):
@@ -73,7 +77,7 @@ class Snapshot:
         async for rows in dialect.pages((f"{SCHEMAS} ORDER BY name", ())):
             for row in rows:
                 schema = read_schema(row)
-                views[schema.name] = KeptView(schema, row[-1])
+                views[schema.name] = KeptView(schema, row[-1], row[-2])
         return cls(dialect, read_frontier(position), views)
 
     async def rows(self, view: str) -> AsyncIterator[ViewRow]:

@@ -11,7 +11,8 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
@@ -20,7 +21,15 @@ import msgspec
 from tidemark.crash import crash_point
 from tidemark.ledger.migrations import Migration
 from tidemark.ledger.sqlite_connection import transaction
-from tidemark.pipeline.output.batch import Frontier, RowWrites, ViewBatch, check_batch, is_next
+from tidemark.pipeline.output.batch import (
+    Adjustment,
+    ErrorRow,
+    Frontier,
+    RowWrites,
+    ViewBatch,
+    check_batch,
+    is_next,
+)
 from tidemark.pipeline.output.errors import BatchRefused, ViewsUnavailable
 from tidemark.pipeline.output.port import ViewRow
 from tidemark.pipeline.output.schema import ROW_KEY, ViewSchema
@@ -43,6 +52,17 @@ from tidemark.views.sortable import from_sortable, to_sortable
 from tidemark.views.sqlite_file import Identity, ViewsFile, make_file
 from tidemark.views.sqlite_functions import EXACT_SUM
 from tidemark.views.sqlite_queries import RunningQueries
+from tidemark.views.swapping import (
+    DELETE_ADJUSTMENT,
+    DELETE_ERROR,
+    STANDINGS,
+    OldView,
+    Swap,
+    SwapPart,
+    beginning,
+    dropping,
+    ending,
+)
 from tidemark.views.tables import (
     CHANGE_COLUMNS,
     Dialect,
@@ -107,6 +127,36 @@ class SqliteViews(ViewsHistory, ViewsQueries):
             self._checkpoint_in_time(batch)
         return applied
 
+    async def swap(self, swap: Swap, parts: AsyncIterator[SwapPart]) -> bool:
+        schemas = {schema.name: schema for schema in await self.declared()}
+        schemas |= {rebuilt.fresh.name: rebuilt.fresh for rebuilt in swap.rebuilt}
+        held = ExitStack()
+        try:
+            applied = await self._run(
+                self._writer, lambda connection: self._begin_swap(connection, swap, held)
+            )
+            if applied:
+                async for part in parts:
+                    write = partial(self._write_part, part=part, schemas=schemas)
+                    await self._run(self._writer, write)
+                await self._run(self._writer, lambda connection: _end_swap(connection, swap))
+            await self._run(self._writer, lambda _: held.close())
+        except BaseException as error:
+            given_up = (type(error), error, error.__traceback__)
+            await self._run(self._writer, lambda _: held.__exit__(*given_up))
+            raise
+        crash_point("views.after_swap")
+        await self.declared()
+        return applied
+
+    async def drop_old(self, views: Sequence[OldView]) -> None:
+        def drop(connection: sqlite3.Connection) -> None:
+            with transaction(connection):
+                for query in dropping(views):
+                    connection.execute(*query)
+
+        await self._run(self._writer, drop)
+
     async def read_state(self, view: str, row_keys: Sequence[str]) -> list[ViewRow]:
         schema = await self._schema(view)
         select = f"SELECT {', '.join(row_columns(schema))} FROM {schema.table} WHERE "
@@ -143,20 +193,42 @@ class SqliteViews(ViewsHistory, ViewsQueries):
                 self._write_rows(connection, writes, schemas[writes.view])
             for changes in batch.changes:
                 _insert(connection, "view_changes", CHANGE_COLUMNS, change_tuples(changes))
-            adjustments = (msgspec.structs.astuple(self._kept(a)) for a in batch.adjustments)
-            _insert(connection, "adjustments", ADJUSTMENT_COLUMNS, adjustments)
-            errors = (msgspec.structs.astuple(error) for error in batch.errors)
-            _insert(connection, "pipeline_errors", ERROR_COLUMNS, errors)
+            self._write_lists(connection, batch.adjustments, batch.errors)
             _write_state(connection, batch.state)
-            end = batch.end
-            connection.execute(
-                "UPDATE frontier SET ingress_sequence = ?, received_at = ?, chain = ?,"
-                " ledger_id = ?",
-                (end.ingress_sequence, end.received_at, end.chain, end.ledger_id),
-            )
+            _move_frontier(connection, batch.end)
             crash_point("views.before_commit")
         crash_point("views.after_commit")
         return True
+
+    def _write_lists(
+        self,
+        connection: sqlite3.Connection,
+        adjustments: Sequence[Adjustment],
+        errors: Sequence[ErrorRow],
+    ) -> None:
+        kept = (msgspec.structs.astuple(self._kept(adjustment)) for adjustment in adjustments)
+        _insert(connection, "adjustments", ADJUSTMENT_COLUMNS, kept)
+        _insert(connection, "pipeline_errors", ERROR_COLUMNS, map(msgspec.structs.astuple, errors))
+
+    def _begin_swap(self, connection: sqlite3.Connection, swap: Swap, held: ExitStack) -> bool:
+        held.enter_context(transaction(connection))
+        if not swap.is_due(_frontier(connection)):
+            return False
+        for query in beginning(swap, "sqlite"):
+            connection.execute(*query)
+        return True
+
+    def _write_part(
+        self, connection: sqlite3.Connection, part: SwapPart, schemas: Mapping[str, ViewSchema]
+    ) -> None:
+        for writes in (part.fresh, part.rows):
+            if writes is not None:
+                self._write_rows(connection, writes, schemas[writes.view])
+        if part.changes is not None:
+            _insert(connection, "view_changes", CHANGE_COLUMNS, change_tuples(part.changes))
+        connection.executemany(DELETE_ADJUSTMENT, part.gone_adjustments)
+        connection.executemany(DELETE_ERROR, part.gone_errors)
+        self._write_lists(connection, part.adjustments, part.errors)
 
     def _write_rows(
         self, connection: sqlite3.Connection, writes: RowWrites, schema: ViewSchema
@@ -297,13 +369,28 @@ def _declare(connection: sqlite3.Connection, views: Sequence[ViewSchema]) -> Non
         for schema in declaration.new:
             connection.execute(create_table(schema, "sqlite"))
             connection.execute(
-                "INSERT INTO views VALUES (?, ?, ?, ?, ?, ?, ?)", view_row(schema, log_floor)
+                "INSERT INTO views VALUES (?, ?, ?, ?, ?, ?, ?, ?)", view_row(schema, log_floor)
             )
         for schema in declaration.relogged:
             connection.execute(
                 "UPDATE views SET logged = ?, log_floor = ? WHERE name = ?",
                 (schema.logged, log_floor, schema.name),
             )
+
+
+def _end_swap(connection: sqlite3.Connection, swap: Swap) -> None:
+    standings = {row[0]: (row[1], row[2]) for row in connection.execute(STANDINGS)}
+    for query in ending(swap, standings):
+        connection.execute(*query)
+    _move_frontier(connection, swap.end)
+    crash_point("views.before_swap")
+
+
+def _move_frontier(connection: sqlite3.Connection, end: Frontier) -> None:
+    connection.execute(
+        "UPDATE frontier SET ingress_sequence = ?, received_at = ?, chain = ?, ledger_id = ?",
+        (end.ingress_sequence, end.received_at, end.chain, end.ledger_id),
+    )
 
 
 def _checkpoint(connection: sqlite3.Connection) -> None:

@@ -39,7 +39,15 @@ _OPTIONS: Final[dict[Dialect, str]] = {
     "sqlite": " STRICT",
 }
 
-VIEW_COLUMNS: Final = ("name", "definition_hash", "columns", "key", "logged", "log_floor")
+VIEW_COLUMNS: Final = (
+    "name",
+    "definition_hash",
+    "columns",
+    "key",
+    "logged",
+    "swapped_at",
+    "log_floor",
+)
 CHANGE_COLUMNS: Final = (
     "view",
     "received_at",

@@ -185,7 +185,7 @@ def _stored_event() -> Schema:
             "description": "Of a stream event, in canonical form. Of a control event: its reason "
             "and what else belongs to it alone.",
         },
-        "control": {"enum": ["void", "amend", "adjust", "end"]},
+        "control": {"enum": ["void", "amend", "adjust", "end", "swap"]},
         "target": described(_TEXT, "The key of the event that a correction names."),
         "causalityKey": _TEXT,
         "source": _TEXT,
