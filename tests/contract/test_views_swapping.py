@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 import pytest
@@ -49,6 +49,8 @@ from tidemark.views.swapping import Swap, SwapPart
 pytest_plugins = ("tests.contract.views_fixtures",)
 
 T = TypeVar("T")
+# The first is where the command line is killed.
+SWAP_POINTS: Final = ("replay.recorded", "views.before_swap", "views.after_swap")
 _definitions = itertools.count()
 
 
@@ -316,7 +318,7 @@ async def test_nothing_is_written_of_a_swap_that_fails_or_comes_at_the_wrong_pla
     assert await live.swap(swap, nothing())
 
 
-@pytest.mark.parametrize("point", ["views.before_swap", "views.after_swap"])
+@pytest.mark.parametrize("point", SWAP_POINTS[1:])
 async def test_a_swap_is_there_as_a_whole_or_not_at_all_after_a_kill(
     views_home: ViewsHome, beside: ViewsHome, point: str
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import tidemark
 from tests.contract.test_trigger_crash import TRIGGER_POINTS
+from tests.contract.test_views_swapping import SWAP_POINTS
 from tests.crash.audit import assert_complete, assert_sound, faults
 from tests.crash.conftest import MakeServer
 from tests.crash.reading import SQLITE_SCHEME, read_history
@@ -146,6 +147,7 @@ def test_every_point_is_exercised_and_nothing_else_is_called_a_point() -> None:
         *IMPORT_POINTS,
         *PIPELINE_POINTS,
         *LANDING_POINTS,
+        *SWAP_POINTS,
         *TRIGGER_POINTS,
         *WEBHOOK_POINTS,
     }

@@ -39,7 +39,7 @@ async def test_a_meter_that_misses_events_or_means_something_else_is_refused(
         await run_pipeline(config_of(tmp_path, CALLS), ledger, views, place)
         with pytest.raises(DefinitionChanged, match="bytes: new") as refused:
             await run_pipeline(config_of(tmp_path, CALLS | BYTES), ledger, views, place)
-        assert "built anew" in refused.value.hint
+        assert "tidemark replay" in refused.value.hint
 
         # Nor can a window know what came before it.
         window = {"volume": {"stream": "trades", "size": 1, "value": "quantity"}}

@@ -193,8 +193,8 @@ def _require_definition(meter: MeterDefinition, built_with: str) -> None:
     if definition_hash(meter) != built_with:
         raise DefinitionChanged(
             f"the meter {meter.name} was counted with another definition than it has now",
-            hint="Change the definition back, or have the views built anew. Until then, ask for"
-            " other meters by name.",
+            hint="Start the server with the configuration that the pipeline has. Until then, ask"
+            " for other meters by name.",
             field="meter",
         )
 

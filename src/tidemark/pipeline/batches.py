@@ -112,9 +112,8 @@ class BatchFolder:
             raise DefinitionChanged(
                 f"{', '.join(new)}: new, and the views hold {frontier.ingress_sequence:,} events"
                 " already that are not in it",
-                hint="Take it out of the configuration again, or have the views built anew: stop"
-                " the pipeline, remove the views (views.db in the state directory, or the schema"
-                " tidemark_views), and start it.",
+                hint="Take it out of the configuration again, or build it beside the others:"
+                " `tidemark replay --as NAME`, and with --swap it joins them.",
                 field=new[0],
             )
 
