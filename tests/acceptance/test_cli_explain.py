@@ -26,6 +26,9 @@ meters:
   bytes: {aggregate: max, period: day, lateness: 1h}
 views:
   trades: {stream: trades, key: [trade_id]}
+windows:
+  by_minute: {stream: trades, size: 1m, aggregate: count}
+  hopping: {stream: trades, size: 1m, every: 20s, aggregate: count}
 """
 
 
@@ -140,7 +143,9 @@ def test_the_plan_needs_no_server(tmp_path: Path) -> None:
     assert re.search(r"^bytes +max of bytes by day +[0-9a-f]{12}$", ran.out, re.MULTILINE)
     assert re.search(r"^trades +the last of trades by trade_id +[0-9a-f]{12}$", ran.out, re.M)
     document = tidemark("explain", "--plan", "--json", cwd=tmp_path).json
-    assert list(document) == ["plan", "meaning", "streams", "meters", "tables"]
+    assert re.search(r"^by_minute +count of trades in 1m +[0-9a-f]{12}$", ran.out, re.MULTILINE)
+    assert re.search(r"^hopping +count of trades in 1m every 20s +[0-9a-f]{12}$", ran.out, re.M)
+    assert list(document) == ["plan", "meaning", "streams", "meters", "tables", "windows"]
     assert document["streams"]["trades"]["late_tolerance_us"] == 30_000_000
     [meter] = document["meters"]
     assert re.fullmatch("[0-9a-f]{64}", meter["definitionHash"])

@@ -25,7 +25,7 @@ from tests.acceptance.cli_runs import (
 )
 from tests.services.http_calls import call
 from tests.services.tidemark_server import TidemarkServer
-from tidemark.cli.tailing import TailedEvent, event_text
+from tidemark.cli.event_text import ShownEvent, event_text
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def test_a_line_for_people_has_what_matters(tmp_path: Path, server: TidemarkServ
 
 
 def test_an_event_cannot_drive_the_terminal() -> None:
-    event = TailedEvent(
+    event = ShownEvent(
         ingress_sequence="1",
         received_at="2025-01-01T00:00:00.000000Z",
         occurred_at="2025-01-01T00:00:00.000000Z",

@@ -125,7 +125,7 @@ def make_history(server: TidemarkServer) -> History:
     send(end={"control": "end", "tenantId": "acme", "stream": "trades"})
     send(letter={"stream": "letters", "tenantId": "acme", "data": {"text": "x"},
                  "source": "/post", "idempotencyKey": "letter"})  # fmt: skip
-    asyncio.run(_fold(server, forget_before=history.results["noon"]["receivedAt"]))
+    asyncio.run(fold(server, forget_before=history.results["noon"]["receivedAt"]))
     send(waiting=usage("c", f"{DAY}14:00:00Z", idempotencyKey="waiting"))
     return history
 
@@ -150,12 +150,14 @@ def control(kind: str, target: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"control": kind, "tenantId": "acme", "target": target["idempotencyKey"], **more}
 
 
-async def _fold(server: TidemarkServer, *, forget_before: str) -> None:
+async def fold(server: TidemarkServer, *, forget_before: str | None = None) -> None:
+    """Takes everything that a server has into the views, and forgets changes before a time."""
     config = load_config(server.config_path, dict(server.env))
     ledger, views = await open_ledger(config, SystemClock()), await open_views(config)
     try:
         await run_pipeline(config, ledger, views, views_place(config))
-        await views.prune_changes(parse_timestamp(forget_before))
+        if forget_before is not None:
+            await views.prune_changes(parse_timestamp(forget_before))
     finally:
         await views.close()
         await ledger.close()

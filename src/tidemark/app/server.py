@@ -23,6 +23,7 @@ from tidemark.ledger.port import LedgerStore
 from tidemark.ledger.ticker import run_ticker
 from tidemark.ops.adjustments import Adjustments
 from tidemark.ops.admin import Admin
+from tidemark.ops.causality import Causality
 from tidemark.ops.eventtime import EventtimeWatch
 from tidemark.ops.explaining.endpoint import Explain
 from tidemark.ops.frontier import FrontierWatch
@@ -83,6 +84,7 @@ class Tidemark:
         adjustments = Adjustments(views, self._watch)
         errors = PipelineErrors(views)
         admin = Admin(store)
+        causality = Causality(store)
         status = PipelineStatus(config.state_dir)
         live = Live(config, views, clock) if config.live.enabled and views.has_any else None
         self._live = live
@@ -108,6 +110,7 @@ class Tidemark:
                 Route("GET", "/v1/adjustments", adjustments.list_adjustments, ("read",)),
                 Route("GET", "/admin/events", admin.list_events, ("read",)),
                 Route("GET", "/admin/events/{tenantId}/{key}", admin.get_event, ("read",)),
+                Route("GET", "/admin/causality/{key...}", causality.get_run, ("read",)),
                 Route("GET", "/admin/rejects", admin.list_rejects, ("read",)),
                 Route("GET", "/admin/pipeline-errors", errors.list_errors, ("read",)),
                 Route("GET", "/admin/explain", explain.explain, ("read",)),

@@ -16,7 +16,8 @@ pipelining    pipeline: with long_work and logs
 landing       land
 sending       send: with sent_lines, resume, refusals and progress
 importing     import
-tailing       tail
+tailing       tail: with event_text
+causality     causality: with timeline and event_text
 usage         usage, adjustments, errors: with listing
 explaining    explain: with explanations
 verifying     verify

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
@@ -22,6 +22,9 @@ from tidemark.cli.options import (
 from tidemark.cli.outcome import usage_error
 from tidemark.cli.output import put, write_json, write_line, write_lines
 from tidemark.errors import TidemarkError
+
+if TYPE_CHECKING:
+    from tidemark.pipeline.windows.definition import WindowDefinition
 
 _PATH: Final = "/admin/explain"
 # What a word can name, and the parameter of the server for it.
@@ -124,6 +127,10 @@ def _show_plan(configured: Configured, *, as_json: bool) -> None:
         (it.name, f"the last of {it.stream} by {', '.join(it.key)}", definition_hash(it))
         for it in definitions.tables
     ]
+    windows = [
+        (it.name, f"{it.aggregate} of {it.stream} in {_span(it)}", definition_hash(it))
+        for it in definitions.windows
+    ]
     if as_json:
         write_json(
             {
@@ -132,14 +139,24 @@ def _show_plan(configured: Configured, *, as_json: bool) -> None:
                 "streams": msgspec.to_builtins(plan.streams),
                 "meters": [_definition(*it) for it in meters],
                 "tables": [_definition(*it) for it in tables],
+                "windows": [_definition(*it) for it in windows],
             }
         )
         return
     write_lines(describe(plan).splitlines())
-    for title, listed in (("meters", meters), ("tables", tables)):
+    for title, listed in (("meters", meters), ("tables", tables), ("windows", windows)):
         if listed:
             write_line()
             write_lines(_columns([(title, "what", "definition"), *listed]))
+
+
+def _span(window: WindowDefinition) -> str:
+    from tidemark.config.durations import format_duration
+
+    size = format_duration(window.size_us)
+    if window.every_us == window.size_us:
+        return size
+    return f"{size} every {format_duration(window.every_us)}"
 
 
 def _definition(name: str, what: str, of_meaning: str) -> dict[str, str]:

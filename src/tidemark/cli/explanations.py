@@ -74,6 +74,7 @@ def _of_event(explanation: Entry) -> Iterator[tuple[str, Iterable[str]]]:
     yield "corrections", map(_correction, explanation.get("corrections", []))
     yield "meters", _lines_of(_meter, explanation.get("meters", []))
     yield "tables", _lines_of(_table, explanation.get("tables", []))
+    yield "windows", _lines_of(_window, explanation.get("windows", []))
     yield "adjustments", map(_adjustment, explanation.get("adjustments", []))
     yield "views", map(_view, explanation.get("views", []))
     yield "triggers", _lines_of(_trigger, explanation.get("triggers", []))
@@ -189,6 +190,30 @@ def _table(table: Entry) -> Iterator[str]:
     if "shownSequence" in table:
         yield f"    the row comes from {table['shownSequence']} now"
     yield from _lines_of(_moved, table.get("moved", []))
+
+
+def _window(window: Entry) -> Iterator[str]:
+    yield f"  {window['window']}: {_outcome(window)}"
+    if "watermarkTs" in window:
+        least = "" if window.get("watermarkIsExact") else "at least "
+        yield f"    watermark  {least}{window['watermarkTs']} before its commit"
+    for judged in window.get("judged", []):
+        yield f"    {judged['windowStart']} – {judged['windowEnd']}: {judged['state']}"
+        yield from pairs(_judged_window(judged, window), indent=6)
+    yield from _lines_of(_moved, window.get("moved", []))
+
+
+def _judged_window(judged: Entry, window: Entry) -> list[tuple[str, str]]:
+    late = {True: f"yes: {window['latePolicy']}", False: "no", None: "not known"}
+    rows = [("says", f"{judged['saidBy']}, of {judged['ts']}"), ("late", late[judged["late"]])]
+    # Where all windows agree, it is said above.
+    if "outcome" in judged and judged["outcome"] != window["outcome"]:
+        rows.append(("outcome", _outcome(judged)))
+    rows += _present(judged, ("refires until", "refiresUntil"))
+    aside = judged.get("putAside")
+    if aside is not None:
+        rows.append(("put aside", f"{aside['amount']}, {aside['reason']}"))
+    return rows
 
 
 def _outcome(entry: Entry) -> str:

@@ -80,7 +80,7 @@ def show_pages(kind: Kind, pages: Iterator[Page], *, as_json: bool) -> None:
     elif is_live(sys.stdout):
         _write_table(kind, pages)
     else:
-        _write_lines(kind, pages)
+        write_entries(kind, pages)
 
 
 def since(text: str | None) -> str | None:
@@ -169,7 +169,7 @@ def _write_csv(pages: _Pages) -> None:
             return
 
 
-def _write_lines(kind: Kind, pages: Iterator[Page]) -> None:
+def write_entries(kind: Kind, pages: Iterator[Page]) -> None:
     """Tab-separated, with a header; an absent value is empty."""
     has_header = False
     for page in pages:

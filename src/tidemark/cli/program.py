@@ -43,6 +43,7 @@ VERBS: Final = {
     "send": Verb("sending", "send", "Send the events of a file or of stdin."),
     "import": Verb("importing", "import_", "Give an old history its order in a new ledger."),
     "tail": Verb("tailing", "tail", "Show events as they are committed."),
+    "causality": Verb("causality", "causality", "Show the history of one run."),
     "usage": Verb("usage", "usage", "Show what was used, by customer and period."),
     "adjustments": Verb("usage", "adjustments", "Show what came too late to be counted."),
     "errors": Verb("usage", "errors", "Show the events that the pipeline could not take."),

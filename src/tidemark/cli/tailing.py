@@ -14,9 +14,10 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from websockets.sync.client import ClientConnection, connect
 
 from tidemark.cli.answers import not_ours, refusal, unreachable
+from tidemark.cli.event_text import ShownEvent, event_text
 from tidemark.cli.options import Server, json_option, server, server_options
 from tidemark.cli.outcome import ExitCode, usage_error
-from tidemark.cli.output import has_colour, one_line, put, write_note
+from tidemark.cli.output import has_colour, put, write_note
 from tidemark.errors import ClientError, TidemarkError
 
 _PATH: Final = "/admin/events/tail"
@@ -41,27 +42,8 @@ class _Message(msgspec.Struct, rename="camel"):
     ingress_sequence: str | None = None
 
 
-class TailedEvent(msgspec.Struct, rename="camel"):
-    """What a line for people shows of an event."""
-
-    ingress_sequence: str
-    received_at: str
-    occurred_at: str
-    tenant_id: str
-    stream: str
-    metric: str | None = None
-    customer_ref: str | None = None
-    resource_id: str | None = None
-    quantity: str | None = None
-    control: str | None = None
-    target: str | None = None
-    causality_key: str | None = None
-    meta: msgspec.Raw = _NOTHING
-    data: msgspec.Raw = _NOTHING
-
-
 _decode_message = msgspec.json.Decoder(_Message).decode
-_decode_event = msgspec.json.Decoder(TailedEvent).decode
+_decode_event = msgspec.json.Decoder(ShownEvent).decode
 
 
 @click.command
@@ -205,30 +187,10 @@ class _Tail:
                 self._position = int(message.ingress_sequence)
         return False
 
-    def _show(self, event: TailedEvent, raw: bytes) -> bool:
+    def _show(self, event: ShownEvent, raw: bytes) -> bool:
         """Write an event; False if nobody reads any more."""
         line = raw.decode() if self._as_json else event_text(event, has_colour=self._has_colour)
         return put(line, sys.stdout)
-
-
-def event_text(event: TailedEvent, *, has_colour: bool) -> str:
-    """An event on one line."""
-    words = [event.control, event.target, event.metric, event.customer_ref, event.resource_id]
-    if event.quantity is not None:
-        words.append(event.quantity)
-    words += [bytes(content).decode() for content in (event.meta, event.data)]
-    # To the minute: nearly every event happened a moment before it was received.
-    if event.occurred_at[:16] != event.received_at[:16]:
-        words.append(f"occurred {event.occurred_at}")
-    if event.causality_key is not None:
-        words.append(f"of {event.causality_key}")
-    sequence, received_at = f"{event.ingress_sequence:>8}", event.received_at
-    place = one_line(f"{event.tenant_id}/{event.stream}")
-    if has_colour:
-        sequence, place = click.style(sequence, fg="cyan"), click.style(place, bold=True)
-        received_at = click.style(received_at, dim=True)
-    text = one_line(" ".join(word for word in words if word))
-    return f"{sequence}  {received_at}  {place}  {text}"
 
 
 def _final_error(closed: ConnectionClosed) -> TidemarkError | None:

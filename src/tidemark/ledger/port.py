@@ -97,6 +97,37 @@ class KeySearch(msgspec.Struct, frozen=True):
     searched_from: int
 
 
+class RunPart(msgspec.Struct, frozen=True, gc=False):
+    """The events that a run has of one tenant in one stream: how many, and from when to when."""
+
+    tenant_id: str
+    stream: str
+    count: int
+    first_sequence: int
+    last_sequence: int
+    first_received_at: int
+    last_received_at: int
+    first_occurred_at: int
+    last_occurred_at: int
+
+
+class RunSummary(msgspec.Struct, frozen=True):
+    """A run by tenants and streams, in their order.
+
+    If it is not `complete`, the run may have more events than were counted: the first ones were.
+    """
+
+    parts: list[RunPart]
+    complete: bool
+
+
+class Decision(msgspec.Struct, frozen=True, gc=False):
+    """The correction that says what an event is: its first void, which is final, or last amend."""
+
+    control: str
+    ingress_sequence: int
+
+
 class RejectFilter(msgspec.Struct, frozen=True):
     """Which refused events to read, newest first."""
 
@@ -158,6 +189,16 @@ class LedgerStore(Protocol):
 
     async def find_corrections(self, tenant_id: str, target_key: str, limit: int) -> list[EventRow]:
         """The first corrections that name an event, in order."""
+
+    async def find_decisions(
+        self, events: Sequence[tuple[str, str]]
+    ) -> dict[tuple[str, str], Decision]:
+        """The corrections that decide about events, by tenant and key; most events have none."""
+
+    async def summarise_run(
+        self, causality_key: str, tenant_ids: tuple[str, ...] | None
+    ) -> RunSummary:
+        """How many events a run has of these tenants, and when, as far as one look reaches."""
 
     async def read_commits(self, after_received_at: int, limit: int) -> list[CommitRow]: ...
 

@@ -12,17 +12,22 @@ from typing import Any, TypeAlias
 
 from tidemark.ledger.port import (
     CommitRow,
+    Decision,
     EventFilter,
     EventPage,
     EventRow,
     KeySearch,
     RejectFilter,
     RejectRow,
+    RunPart,
+    RunSummary,
 )
 from tidemark.ledger.rows import EVENT_COLUMNS, REJECT_COLUMNS, STORED_COLUMNS
 from tidemark.ledger.sequencer import Head, Stored, key_digest
 
 SCAN_WINDOW = 100_000
+# The most events of one run that are counted.
+RUN_WINDOW = 100_000
 
 _CONTENT_HASH = EVENT_COLUMNS.index("content_hash")
 _QUANTITY = EVENT_COLUMNS.index("quantity")
@@ -100,6 +105,49 @@ class LedgerReader(ABC):
             limit,
         )
         return [self._event(row) for row in rows]
+
+    async def find_decisions(
+        self, events: Sequence[tuple[str, str]]
+    ) -> dict[tuple[str, str], Decision]:
+        if not events:
+            return {}
+        tenants = sorted({tenant for tenant, _ in events})
+        keys = sorted({key for _, key in events})
+        rows = await self._fetch(
+            "SELECT tenant_id, target_key, control, min(ingress_sequence), max(ingress_sequence)"
+            f" FROM events WHERE {self._in_list('tenant_id', len(tenants))}"
+            f" AND {self._in_list('target_key', len(keys))}"
+            " GROUP BY tenant_id, target_key, control",
+            *self._in_values(tenants),
+            *self._in_values(keys),
+        )
+        asked = set(events)
+        decisions: dict[tuple[str, str], Decision] = {}
+        for tenant, key, control, first, last in rows:
+            event = (tenant, key)
+            # Tenants and keys were asked for apart, so there may be pairs that nobody asked for.
+            if event not in asked or (event in decisions and control != "void"):
+                continue
+            decisions[event] = Decision(control, first if control == "void" else last)
+        return decisions
+
+    async def summarise_run(
+        self, causality_key: str, tenant_ids: tuple[str, ...] | None
+    ) -> RunSummary:
+        conditions, values = self._conditions(
+            EventFilter(causality_key=causality_key, tenant_ids=tenant_ids)
+        )
+        rows = await self._fetch(
+            "SELECT tenant_id, stream, count(*), min(ingress_sequence), max(ingress_sequence),"
+            " min(received_at), max(received_at), min(occurred_at), max(occurred_at)"
+            " FROM (SELECT tenant_id, stream, ingress_sequence, received_at, occurred_at"
+            f" FROM events WHERE {' AND '.join(conditions)}"
+            f" ORDER BY ingress_sequence LIMIT {RUN_WINDOW}) AS run"
+            " GROUP BY tenant_id, stream ORDER BY tenant_id, stream",
+            *values,
+        )
+        parts = [RunPart(*row) for row in rows]
+        return RunSummary(parts, sum(part.count for part in parts) < RUN_WINDOW)
 
     async def read_events(self, event_filter: EventFilter, after: int, limit: int) -> EventPage:
         head = await self.head()

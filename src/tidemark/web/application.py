@@ -42,8 +42,10 @@ CORS_MAX_AGE_S = 600
 
 
 class Route(msgspec.Struct, frozen=True):
-    """A path pattern (`{name}` stands for one segment) and what answers there.
+    """A path pattern and what answers there.
 
+    `{name}` stands for one segment, and `{name...}` at the end for all that is left of the path: a
+    value in which slashes are common is then taken as well if they come as they are.
     `scopes` are those of which the caller needs one; empty means that everybody may call.
     """
 
@@ -89,7 +91,10 @@ class Application:
         if "{" not in route.pattern:
             self._exact.setdefault(route.pattern, {})[route.method] = route
             return
-        pattern = re.compile(re.sub(r"\{\w+\}", "([^/]+)", route.pattern) + r"\Z")
+        pattern = re.compile(
+            re.sub(r"\{\w+(\.\.\.)?\}", lambda it: "(.+)" if it[1] else "([^/]+)", route.pattern)
+            + r"\Z"
+        )
         for known, methods in self._patterns:
             if known == pattern:
                 methods[route.method] = route

@@ -6,9 +6,12 @@ from collections.abc import Iterable, Sequence
 
 from tidemark.ledger.port import EventRow, RejectRow
 from tidemark.ops.explaining.corrections import deciding
-from tidemark.ops.explaining.gathering import InLedger, InViews, MeterFinding
+from tidemark.ops.explaining.gathering import InViews, MeterFinding
+from tidemark.ops.explaining.in_ledger import InLedger
+from tidemark.ops.explaining.table_verdicts import TableVerdict
 from tidemark.ops.explaining.triggering import TriggerFinding
 from tidemark.ops.explaining.verdicts import Outcome
+from tidemark.ops.explaining.window_verdicts import WindowVerdict
 
 # How each outcome is told of the meters that it belongs to, in this order.
 _TOLD: tuple[tuple[Outcome, str], ...] = (
@@ -64,6 +67,7 @@ def _what_it_is(event: EventRow, original: EventRow | None) -> str:
 def _in_views(event: EventRow, views: InViews) -> Iterable[str]:
     told_below = {f"meter {it.meter.name}" for it in views.meters}
     told_below |= {f"table {it.table.name}" for it in views.tables}
+    told_below |= {f"window {it.window.name}" for it in views.windows}
     for error in views.errors:
         if error.stage not in told_below:
             yield f"The stage {error.stage} could not take it: {error.message}."
@@ -71,17 +75,19 @@ def _in_views(event: EventRow, views: InViews) -> Iterable[str]:
         own = [it for it in views.meters if it.meter.metric == event.metric]
         if not own:
             yield f"No meter counts the metric {event.metric}."
-        for outcome, told in _TOLD:
+        for outcome, how in _TOLD:
             of_it = [it for it in own if it.verdict.outcome == outcome]
             if of_it:
-                yield f"{told} {_listed(of_it)}."
+                yield f"{how} {_listed(of_it)}."
     elif event.control != "end":
-        if not views.tables:
+        if not views.tables and not views.windows:
             yield f"No table is made of the stream {event.stream}."
-        for finding in views.tables:
-            verdict = finding.verdict
-            told_of = verdict.outcome.replace("_", " ")
-            yield f"{finding.table.name}: {told_of} ({verdict.reason})."
+        told: list[tuple[str, TableVerdict | WindowVerdict]] = [
+            *((it.table.name, it.verdict) for it in views.tables),
+            *((it.window.name, it.verdict) for it in views.windows),
+        ]
+        for name, verdict in told:
+            yield f"{name}: {verdict.outcome.replace('_', ' ')} ({verdict.reason})."
 
 
 def _corrected(corrections: Sequence[EventRow]) -> Iterable[str]:

@@ -15,16 +15,22 @@ from tidemark.live.triggers.port import TriggerStore
 from tidemark.ops.event_json import event_view, reject_view
 from tidemark.ops.explaining.answering import answer_of, answer_of_reject
 from tidemark.ops.explaining.contents import content_of
+from tidemark.ops.explaining.event_times import Reached
 from tidemark.ops.explaining.finding import EXPLAIN_PARAMETERS, find
 from tidemark.ops.explaining.gathering import (
     MOST_ADJUSTMENTS,
+    MOST_WINDOWS,
+    InViews,
+    holds,
+    look_into_views,
+    windows_of,
+)
+from tidemark.ops.explaining.in_ledger import (
     MOST_CORRECTIONS,
     MOST_REFUSALS,
     InLedger,
-    InViews,
-    holds,
+    look_at_time,
     look_into_ledger,
-    look_into_views,
 )
 from tidemark.ops.explaining.origins import key_origin
 from tidemark.ops.explaining.shape import (
@@ -48,10 +54,12 @@ from tidemark.ops.explaining.triggering import (
     look_into_triggers,
     moved_rows,
 )
+from tidemark.ops.explaining.window_shape import window_shown
 from tidemark.ops.frontier import sequence_of_frontier
 from tidemark.ops.opened_views import OpenedViews
 from tidemark.ops.pipeline_errors import error_entry
 from tidemark.pipeline.output.errors import ViewsError
+from tidemark.pipeline.time.messages import record_streams
 from tidemark.pipeline.time.plans import plan_of
 from tidemark.timestamps import format_timestamp
 from tidemark.web.access import Caller
@@ -74,6 +82,7 @@ class Explain:
         self._clock = clock
         self._streams = config.streams
         self._plan = plan_of(config)
+        self._has_records = bool(record_streams(config))
         self._identity = Identity(ledger.salt)
         self._ledger = ledger
         self._views = views
@@ -119,6 +128,7 @@ class Explain:
             explained.errors = [error_entry(row) for row in views.errors]
             explained.meters = [meter_shown(finding) for finding in views.meters]
             explained.tables = [table_shown(finding) for finding in views.tables]
+            explained.windows = [window_shown(finding) for finding in views.windows]
             explained.adjustments = adjustments_shown(views)
         return explained
 
@@ -135,10 +145,22 @@ class Explain:
             if not holds(frontier, found.event):
                 waits = f"The pipeline has not come to it: the views are at {sequence}."
                 return PipelineShown(False, str(sequence), waits), None
-            views = await look_into_views(store, self._views.definitions, found)
+            reached = await self._reached(found)
+            views = await look_into_views(store, self._views.definitions, found, reached)
         except ViewsError as error:
             return PipelineShown(None, reason=_told(error)), None
         return PipelineShown(True, str(sequence)), views
+
+    async def _reached(self, found: InLedger) -> Reached:
+        """How far time had come before the event's commit, where some window goes by it."""
+        time = self._plan.streams.get(found.event.stream)
+        if time is None or not windows_of(self._views.definitions, found.event):
+            return Reached(None, is_exact=False)
+        reached = await look_at_time(self._ledger, found, time)
+        if time.column is not None and self._has_records:
+            # They may stand in the time of this stream, too.
+            return Reached(reached.watermark, is_exact=False)
+        return reached
 
     async def _look_into_triggers(
         self, rows: list[MovedRow], caller: Caller
@@ -190,4 +212,6 @@ def _cut_off(found: InLedger, views: InViews | None) -> list[str]:
         )
     if views is not None and len(views.adjustments) >= MOST_ADJUSTMENTS:
         notes.append(f"Only the first {MOST_ADJUSTMENTS} adjustments are listed.")
+    if views is not None and any(finding.left_out for finding in views.windows):
+        notes.append(f"Of windows that overlap only the last {MOST_WINDOWS} are looked at.")
     return notes

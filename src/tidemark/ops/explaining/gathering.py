@@ -1,4 +1,4 @@
-"""Asks ledger and views for everything that is known of an event.
+"""Asks the views for everything that they know of an event.
 
 The work for one explanation is bounded, and what a bound cuts off is said.
 """
@@ -6,24 +6,36 @@ The work for one explanation is bounded, and what a bound cuts off is said.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Final
 
 import msgspec
 
-from tidemark.ledger.port import (
-    CommitRow,
-    EventFilter,
-    EventRow,
-    LedgerStore,
-    RejectFilter,
-    RejectRow,
-)
+from tidemark.decimals import plain_decimal
+from tidemark.ledger.port import EventRow
 from tidemark.ops.explaining.contents import Content, content_of
-from tidemark.ops.explaining.corrections import overruled_by, sides_of
+from tidemark.ops.explaining.corrections import overruled_by
+from tidemark.ops.explaining.event_times import Reached
+from tidemark.ops.explaining.in_ledger import InLedger
 from tidemark.ops.explaining.places import meter_place, table_row_key
 from tidemark.ops.explaining.rows import Neighbours, RowHistory, row_members
 from tidemark.ops.explaining.table_verdicts import TableEvidence, TableVerdict, table_verdict_of
 from tidemark.ops.explaining.verdicts import Evidence, Judged, Verdict, judge, verdict_of
+from tidemark.ops.explaining.window_places import (
+    WindowPlace,
+    late_row_key,
+    time_in_window,
+    window_places,
+)
+from tidemark.ops.explaining.window_verdicts import (
+    Aside,
+    WindowEvidence,
+    WindowJudged,
+    WindowState,
+    WindowVerdict,
+    judge_window,
+    window_verdict_of,
+)
 from tidemark.pipeline.definition_hash import definition_hash
 from tidemark.pipeline.definitions import (
     Definition,
@@ -34,41 +46,16 @@ from tidemark.pipeline.definitions import (
 from tidemark.pipeline.output.batch import Adjustment, ErrorRow, Frontier
 from tidemark.pipeline.output.encoding import encode_row
 from tidemark.pipeline.output.errors import ChangesForgotten
-from tidemark.pipeline.output.schema import ViewSchema
+from tidemark.pipeline.output.schema import Value, ViewSchema
+from tidemark.pipeline.windows.definition import IS_CLOSED, WindowDefinition
 from tidemark.views.port import AdjustmentFilter, ErrorFilter, ViewsStore
 
-MOST_CORRECTIONS: Final = 100
 MOST_ADJUSTMENTS: Final = 100
-MOST_NEIGHBOURS: Final = 1000
-MOST_REFUSALS: Final = 10
+MOST_WINDOWS: Final = 20
 _MOST_ERRORS: Final = 100
 _SEQUENCE: Final = "row_seq"
 
 RowKeyOf = Callable[[Content], str | None]
-
-
-class InLedger(msgspec.Struct, frozen=True):
-    """What the ledger knows of an event.
-
-    `corrections` are those of the event or, if it is one itself, of its `original`.
-    """
-
-    event: EventRow
-    commit: CommitRow
-    previous_received_at: int | None
-    original: EventRow | None
-    corrections: list[EventRow]
-    refusals: list[RejectRow]
-    neighbours: list[EventRow]
-    neighbours_complete: bool
-
-    @property
-    def contents(self) -> list[Content]:
-        """What it says, or what it changes and into what."""
-        if self.original is not None:
-            return sides_of(self.event, self.original, self.corrections)
-        content = content_of(self.event)
-        return [] if content is None else [content]
 
 
 class MeterFinding(msgspec.Struct, frozen=True):
@@ -87,6 +74,21 @@ class TableFinding(msgspec.Struct, frozen=True):
     histories: Sequence[RowHistory] = ()
 
 
+class WindowFinding(msgspec.Struct, frozen=True):
+    """What became of an event in the windows of one definition.
+
+    `reached` is how far time had come before its commit. `left_out` counts windows that were not
+    looked at. Of what is not `is_of_event`, a correction or a failure, there is one verdict only.
+    """
+
+    window: WindowDefinition
+    verdict: WindowVerdict
+    judged: Sequence[WindowJudged] = ()
+    reached: Reached | None = None
+    left_out: int = 0
+    is_of_event: bool = True
+
+
 class InViews(msgspec.Struct, frozen=True):
     """What the views know of an event that they hold."""
 
@@ -94,45 +96,10 @@ class InViews(msgspec.Struct, frozen=True):
     adjustments: list[Adjustment]
     meters: list[MeterFinding]
     tables: list[TableFinding]
+    windows: list[WindowFinding]
     # The definitions that the views were built with, as far as they are those of now.
     current_meters: dict[str, MeterDefinition]
     schemas: dict[str, ViewSchema]
-
-
-async def look_into_ledger(ledger: LedgerStore, event: EventRow) -> InLedger:
-    """Everything that the ledger knows of one of its events."""
-    [commit] = await ledger.read_commits(event.received_at - 1, 1)
-    previous = await ledger.last_commit(event.received_at)
-    original = None
-    if event.target_key is not None:
-        original = await ledger.find_event(event.tenant_id, event.target_key)
-    key = event.idempotency_key if event.target_key is None else event.target_key
-    is_usage = event.metric is not None
-    page = await ledger.read_events(
-        EventFilter(
-            tenant_ids=(event.tenant_id,),
-            stream=event.stream,
-            metric=event.metric if is_usage else None,
-            customer_ref=event.customer_ref if is_usage else None,
-            sequence_from=commit.first_sequence,
-            sequence_to=commit.last_sequence + 1,
-        ),
-        0,
-        MOST_NEIGHBOURS,
-    )
-    return InLedger(
-        event=event,
-        commit=commit,
-        previous_received_at=None if previous is None else previous.received_at,
-        original=original,
-        corrections=await ledger.find_corrections(event.tenant_id, key, MOST_CORRECTIONS),
-        refusals=await ledger.read_rejects(
-            RejectFilter(tenant_ids=(event.tenant_id,), idempotency_key=event.idempotency_key),
-            MOST_REFUSALS,
-        ),
-        neighbours=[it for it in page.events if it.ingress_sequence != event.ingress_sequence],
-        neighbours_complete=page.complete,
-    )
 
 
 def holds(frontier: Frontier | None, event: EventRow) -> bool:
@@ -140,8 +107,13 @@ def holds(frontier: Frontier | None, event: EventRow) -> bool:
     return frontier is not None and event.ingress_sequence <= frontier.ingress_sequence
 
 
-async def look_into_views(views: ViewsStore, definitions: Definitions, found: InLedger) -> InViews:
-    """Everything that the views know of an event that they hold."""
+async def look_into_views(
+    views: ViewsStore, definitions: Definitions, found: InLedger, reached: Reached
+) -> InViews:
+    """Everything that the views know of an event that they hold.
+
+    `reached` is how far time had come before its commit, for those who go by it.
+    """
     event = found.event
     tenant, sequence = (event.tenant_id,), event.ingress_sequence
     errors = await views.read_errors(
@@ -155,15 +127,25 @@ async def look_into_views(views: ViewsStore, definitions: Definitions, found: In
         )
     ]
     schemas = {schema.name: schema for schema in await views.declared()}
-    look = _Look(views, found, errors.errors, own, schemas)
+    look = _Look(views, found, errors.errors, own, schemas, reached)
     meters = [await look.meter(meter) for meter in definitions.meters if event.metric is not None]
     tables = [
         await look.table(table)
         for table in definitions.tables
         if event.stream == table.stream and event.control in (None, "void", "amend")
     ]
+    windows = [await look.window(window) for window in windows_of(definitions, event)]
     current = {it.name: it for it in definitions.meters if look.unlike(it) is None}
-    return InViews(errors.errors, [*own, *by_corrections], meters, tables, current, schemas)
+    return InViews(
+        errors.errors, [*own, *by_corrections], meters, tables, windows, current, schemas
+    )
+
+
+def windows_of(definitions: Definitions, event: EventRow) -> list[WindowDefinition]:
+    """The windows that an event may fall in, or a correction of one."""
+    if event.control not in (None, "void", "amend"):
+        return []
+    return [window for window in definitions.windows if window.stream == event.stream]
 
 
 class _Look:
@@ -176,12 +158,14 @@ class _Look:
         errors: list[ErrorRow],
         adjustments: list[Adjustment],
         schemas: dict[str, ViewSchema],
+        reached: Reached,
     ) -> None:
         self._views = views
         self._found = found
         self._errors = errors
         self._adjustments = adjustments
         self._schemas = schemas
+        self._reached = reached
 
     def unlike(self, definition: Definition) -> str | None:
         """Why the views say nothing of what is defined, if so."""
@@ -237,6 +221,77 @@ class _Look:
             errors=self._errors_of(f"table {table.name}"),
         )
         return TableFinding(table, table_verdict_of(evidence), histories)
+
+    async def window(self, window: WindowDefinition) -> WindowFinding:
+        unlike = self.unlike(window)
+        if unlike is not None:
+            return WindowFinding(window, WindowVerdict("unknown", unlike))
+        places = [it for content in self._found.contents for it in self._places(window, content)]
+        looked_at = places[-MOST_WINDOWS:]
+        judged = [await self._judge(window, place) for place in looked_at]
+        errors = self._errors_of(f"window {window.name}")
+        evidence = WindowEvidence(self._found.event, window, judged, errors, self._overruled_by())
+        return WindowFinding(
+            window,
+            window_verdict_of(evidence),
+            judged,
+            self._reached,
+            left_out=len(places) - len(looked_at),
+            is_of_event=self._found.event.control is None and not errors,
+        )
+
+    def _places(self, window: WindowDefinition, content: Content) -> list[WindowPlace]:
+        # What is amended has the time of what it corrects, where events do not say their own.
+        original = self._found.original or self._found.event
+        ts = time_in_window(window, content, original.received_at)
+        return [] if ts is None else window_places(window, content, ts)
+
+    async def _judge(self, window: WindowDefinition, place: WindowPlace) -> WindowJudged:
+        def key_of(content: Content) -> str | None:
+            keys = {it.row_key for it in self._places(window, content)}
+            return place.row_key if place.row_key in keys else None
+
+        history = await self._history(window.name, place.row_key, key_of)
+        state = await self._state(window, place)
+        aside = await self._aside(window, place)
+        return judge_window(
+            window,
+            place,
+            history,
+            state,
+            self._reached,
+            aside,
+            is_corrected=bool(self._found.corrections),
+        )
+
+    async def _state(self, window: WindowDefinition, place: WindowPlace) -> WindowState:
+        """Whether a window is open now; one that is final is kept as a row only."""
+        for view in (window.name, window.open_view):
+            values = await self._values(view, place.row_key)
+            if values is not None:
+                return "closed" if values[IS_CLOSED] else "open"
+        return "empty"
+
+    async def _aside(self, window: WindowDefinition, place: WindowPlace) -> Aside | None:
+        if window.late_view is None or window.late_view not in self._schemas:
+            return None
+        event = self._found.event
+        part = 1 if event.control is not None and place.content.event is event else 0
+        key = late_row_key(window, place, event.ingress_sequence, part)
+        values = await self._values(window.late_view, key)
+        if values is None:
+            return None
+        amount = values["amount"]
+        assert isinstance(amount, Decimal)
+        return Aside(plain_decimal(amount), str(values["reason"]))
+
+    async def _values(self, view: str, row_key: str) -> dict[str, Value] | None:
+        """A row as it is now, by column."""
+        rows = await self._views.read_state(view, [row_key])
+        if not rows:
+            return None
+        names = (column.name for column in self._schemas[view].columns)
+        return dict(zip(names, rows[0].values, strict=True))
 
     async def _history(self, view: str, row_key: str, key_of: RowKeyOf) -> RowHistory:
         """A row at the commit of the event."""

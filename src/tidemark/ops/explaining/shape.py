@@ -6,7 +6,7 @@ is left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -18,16 +18,14 @@ from tidemark.ops.adjustments import AdjustmentEntry, adjusted_period_end, adjus
 from tidemark.ops.event_json import EventView, RejectView
 from tidemark.ops.explaining.contents import reason_of
 from tidemark.ops.explaining.corrections import deciding
-from tidemark.ops.explaining.gathering import (
-    InLedger,
-    InViews,
-    MeterFinding,
-    TableFinding,
-)
+from tidemark.ops.explaining.gathering import InViews, MeterFinding, TableFinding
+from tidemark.ops.explaining.in_ledger import InLedger
 from tidemark.ops.explaining.origins import KeyOrigin
-from tidemark.ops.explaining.rows import RowHistory, moved
+from tidemark.ops.explaining.row_shapes import MovedShown, moved_shown, shown_time
+from tidemark.ops.explaining.rows import moved
 from tidemark.ops.explaining.triggering import MovedRow, TriggerFinding
 from tidemark.ops.explaining.verdicts import Judged
+from tidemark.ops.explaining.window_shape import WindowShown
 from tidemark.ops.pipeline_errors import PipelineErrorEntry
 from tidemark.pipeline.definitions import METER_KEY, PERIOD_START, MeterDefinition
 from tidemark.pipeline.stream_columns import TENANT_ID
@@ -104,26 +102,6 @@ class JudgedShown(_Shape):
     groups: dict[str, str | None] | None = None
 
 
-class ColumnShown(_Shape):
-    """What a column was and is."""
-
-    before: msgspec.Raw = msgspec.field(name="from")
-    after: msgspec.Raw = msgspec.field(name="to")
-
-
-class MovedShown(_Shape):
-    """The change of a row at the event's commit, which is that of the whole commit.
-
-    `shared_with` counts what else the commit has that may be in it.
-    """
-
-    operation: str
-    row: dict[str, msgspec.Raw]
-    changed: dict[str, ColumnShown]
-    shared_with: int
-    more_may_share: bool = False
-
-
 class MeterShown(_Shape):
     """What became of the event in one meter."""
 
@@ -192,6 +170,7 @@ class EventExplained(_Shape, tag_field="kind", tag="event"):
     corrections: list[CorrectionShown] = []
     meters: list[MeterShown] = []
     tables: list[TableShown] = []
+    windows: list[WindowShown] = []
     adjustments: list[AdjustmentEntry] = []
     views: list[ViewShown] = []
     triggers: list[TriggerShown] = []
@@ -220,7 +199,7 @@ def commit_shown(found: InLedger) -> CommitShown:
         first_sequence=str(commit.first_sequence),
         last_sequence=str(commit.last_sequence),
         chain=commit.chain.hex(),
-        previous_received_at=_time(found.previous_received_at),
+        previous_received_at=shown_time(found.previous_received_at),
     )
 
 
@@ -260,7 +239,7 @@ def meter_shown(finding: MeterFinding) -> MeterShown:
         finding.verdict.outcome,
         finding.verdict.reason,
         [_judged(meter, judged) for judged in finding.judged],
-        _moved((judged.history for judged in finding.judged), key),
+        moved_shown((judged.history for judged in finding.judged), key),
     )
 
 
@@ -270,7 +249,7 @@ def table_shown(finding: TableFinding) -> TableShown:
         finding.table.name,
         finding.verdict.outcome,
         finding.verdict.reason,
-        _moved(finding.histories, (TENANT_ID, *finding.table.key)),
+        moved_shown(finding.histories, (TENANT_ID, *finding.table.key)),
         str(shown[-1]) if shown else None,
     )
 
@@ -300,8 +279,8 @@ def _delivery(record: DeliveryRecord) -> DeliveryShown:
         status=record.status,
         attempts=record.attempts,
         created_at=format_timestamp(record.created_at),
-        next_attempt_at=_time(record.next_attempt_at),
-        settled_at=_time(record.settled_at),
+        next_attempt_at=shown_time(record.next_attempt_at),
+        settled_at=shown_time(record.settled_at),
         response_status=record.last_status,
         last_error=record.last_error,
     )
@@ -318,29 +297,11 @@ def _judged(meter: MeterDefinition, judged: Judged) -> JudgedShown:
         period_end=format_timestamp(place.period_end),
         lateness=format_duration(meter.lateness_us),
         late=None if history.unknown else judged.late is not None,
-        watermark_ts=_time(watermark),
-        late_before=None if watermark is None else _time(max(0, watermark - meter.lateness_us)),
-        closes_at=None if closes is None else _time(place.period_end + closes),
+        watermark_ts=shown_time(watermark),
+        late_before=None
+        if watermark is None
+        else shown_time(max(0, watermark - meter.lateness_us)),
+        closes_at=None if closes is None else shown_time(place.period_end + closes),
         late_reason=judged.late,
         groups=dict(zip(meter.group_by, place.groups, strict=True)) or None,
     )
-
-
-def _moved(histories: Iterable[RowHistory], key: tuple[str, ...]) -> list[MovedShown]:
-    shown = {}
-    for history in histories:
-        if history.change is None:
-            continue
-        what = moved(history.change, key)
-        shown[history.row_key] = MovedShown(
-            what.operation,
-            what.row,
-            {name: ColumnShown(*pair) for name, pair in what.changed.items()},
-            history.neighbours.count,
-            not history.neighbours.complete,
-        )
-    return list(shown.values())
-
-
-def _time(us: int | None) -> str | None:
-    return None if us is None else format_timestamp(us)

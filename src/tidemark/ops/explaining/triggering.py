@@ -66,6 +66,11 @@ def moved_rows(views: InViews) -> list[MovedRow]:
     histories += [
         (finding.table.name, history) for finding in views.tables for history in finding.histories
     ]
+    histories += [
+        (finding.window.name, judged.history)
+        for finding in views.windows
+        for judged in finding.judged
+    ]
     found = {
         (view, history.row_key): MovedRow(views.schemas[view], history.change)
         for view, history in histories

@@ -6,6 +6,7 @@ events       what can be sent
 answers      what is answered
 describing   the parts of which operations are described
 operations   what can be called
+causality    … to read the history of one run
 derived      … to read what the pipeline has made
 explanations … to learn what became of one event
 """
@@ -17,6 +18,7 @@ from typing import Any
 
 from tidemark.config import Config
 from tidemark.ops.openapi.answers import answer_schemas
+from tidemark.ops.openapi.causality import CausalityOperations, causality_schemas
 from tidemark.ops.openapi.codes import REQUEST_CODES
 from tidemark.ops.openapi.derived import DerivedOperations, derived_schemas
 from tidemark.ops.openapi.events import event_schemas
@@ -42,6 +44,7 @@ def openapi_document(config: Config) -> dict[str, Any]:
     schemas = {
         **event_schemas(config),
         **answer_schemas(),
+        **causality_schemas(),
         **derived_schemas(),
         **explanation_schemas(),
     }
@@ -67,6 +70,7 @@ def openapi_document(config: Config) -> dict[str, Any]:
         ],
         "paths": {
             **operations.paths(),
+            **CausalityOperations(config).paths(),
             **DerivedOperations(config).paths(),
             **ExplainOperations(config).paths(),
         },

@@ -107,7 +107,7 @@ def answer_schemas() -> dict[str, Schema]:
             "A request that was refused as a whole.",
             {"error": error, "requestId": _REQUEST_ID},
         ),
-        "StoredEvent": _stored_event(),
+        "StoredEvent": stored_event(),
         "EventPage": object_schema(
             "Events in the order in which they were committed.",
             {"events": {"type": "array", "items": reference("StoredEvent")}, "nextCursor": CURSOR},
@@ -160,7 +160,8 @@ def object_schema(text: str, properties: Schema, required: list[str] | None = No
     }
 
 
-def _stored_event() -> Schema:
+def stored_event() -> Schema:
+    """One event of the ledger as it is shown."""
     always = {
         "ingressSequence": _SEQUENCE,
         "receivedAt": _RECEIVED,

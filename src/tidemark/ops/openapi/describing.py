@@ -118,6 +118,17 @@ def json_content(name: str, *, example: object = None) -> Schema:
     return {"application/json": content}
 
 
+def path_parameter(name: str, text: str, example: str) -> Schema:
+    return {
+        "name": name,
+        "in": "path",
+        "required": True,
+        "description": text,
+        "schema": {"type": "string", "minLength": 1, "pattern": "^[^\\u0000]+$"},
+        "example": example,
+    }
+
+
 def paging(cursor_pattern: str = CURSOR_PATTERN) -> list[Schema]:
     """The parameters of a list that comes in pages."""
     return [

@@ -21,6 +21,7 @@ from tidemark.ops.openapi.values import (
 
 EXAMPLE_TENANT: Final = "acme"
 EXAMPLE_KEY: Final = "order-1042"
+EXAMPLE_RUN: Final = "checkout-7"
 
 _NO_USAGE: Final = "No usage stream is declared here, so such an event is rejected."
 
@@ -123,14 +124,19 @@ def example_cloud_event(name: str, stream: StreamConfig) -> dict[str, Any]:
 
 def example_corrections(stream: StreamConfig) -> list[dict[str, Any]]:
     """An event, then its correction, then a second thought about it."""
-    usage = example_usage(stream) | {"idempotencyKey": EXAMPLE_KEY}
+    run = {"causalityKey": EXAMPLE_RUN}
+    usage = example_usage(stream) | {"idempotencyKey": EXAMPLE_KEY} | run
     changed = {name: usage[name] for name in ("ts", "meta")} | {"quantity": "10"}
-    amend = {"control": "amend", "tenantId": EXAMPLE_TENANT, "target": EXAMPLE_KEY}
-    void = {"control": "void", "tenantId": EXAMPLE_TENANT, "target": EXAMPLE_KEY}
+    correction = {"tenantId": EXAMPLE_TENANT, "target": EXAMPLE_KEY} | run
     return [
         usage,
-        amend | {"event": changed, "reason": "counted twice by the gateway"},
-        void | {"reason": "was a test"},
+        {
+            "control": "amend",
+            **correction,
+            "event": changed,
+            "reason": "counted twice by the gateway",
+        },
+        {"control": "void", **correction, "reason": "was a test"},
     ]
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Final, get_args
 
+from tidemark.config.window_model import LATE_POLICIES
 from tidemark.live.triggers.port import STATUSES
 from tidemark.live.triggers.transitions import EventType
 from tidemark.ops.explaining.finding import EXPLAIN_PARAMETERS
 from tidemark.ops.explaining.table_verdicts import TableOutcome
 from tidemark.ops.explaining.triggering import Firing
 from tidemark.ops.explaining.verdicts import Outcome
+from tidemark.ops.explaining.window_verdicts import WindowOutcome, WindowState
 from tidemark.ops.openapi.answers import object_schema
 from tidemark.ops.openapi.describing import READ_CODES, TEXT, Describing, json_content
 from tidemark.ops.openapi.events import reference
@@ -41,8 +43,8 @@ class ExplainOperations(Describing):
             "Admin",
             "Why was this not counted?",
             "Everything that is known of one event or refusal, in the order of the flow: its "
-            "identity, its place in order, whether it is folded, what the meters and tables made "
-            "of it and why, what corrected it, what it moved, which views show that, and what "
+            "identity, its place in order, whether it is folded, what meters, tables and windows "
+            "made of it and why, what corrected it, what it moved, which views show that, and what "
             "triggers and webhooks made of it. Name it by `key`, by `sequence` or by `rejectId`; "
             "it must fit all that is given. Of triggers only keys with the scope `triggers` are "
             "told.",
@@ -69,6 +71,7 @@ def explanation_schemas() -> dict[str, Schema]:
         "Explanation.reject": _reject(),
         "Explanation.meter": _meter(),
         "Explanation.table": _table(),
+        "Explanation.window": _window(),
         "Explanation.moved": _moved(),
         "Explanation.view": _view(),
         "Explanation.trigger": _trigger(),
@@ -129,6 +132,7 @@ def _event() -> Schema:
         "corrections": {"type": "array", "items": _correction()},
         "meters": _list("Explanation.meter"),
         "tables": _list("Explanation.table"),
+        "windows": _list("Explanation.window"),
         "adjustments": _list("AdjustmentEntry"),
         "views": _list("Explanation.view"),
         "triggers": _list("Explanation.trigger"),
@@ -215,6 +219,52 @@ def _table() -> Schema:
         "shownSequence": described(SHOWN_SEQUENCE, "The event that its row comes from now."),
     }
     return object_schema("What one table made of it.", always | sometimes, list(always))
+
+
+def _window() -> Schema:
+    outcome: Schema = {"enum": list(get_args(WindowOutcome))}
+    judged_always: Schema = {
+        "saidBy": described(SHOWN_SEQUENCE, "The event whose content this is."),
+        "ts": SHOWN_TIME,
+        "windowStart": SHOWN_TIME,
+        "windowEnd": described(SHOWN_TIME, "What happened then is in the next window."),
+        "state": {
+            "enum": list(get_args(WindowState)),
+            "description": "What the window is now; `empty` if nothing is counted in it.",
+        },
+        "late": {"type": ["boolean", "null"]},
+    }
+    judged_sometimes: Schema = {
+        "outcome": outcome,
+        "reason": TEXT,
+        "refiresUntil": described(SHOWN_TIME, "Late events count until the watermark is there."),
+        "putAside": object_schema(
+            "The row for what was too late.", {"amount": TEXT, "reason": TEXT}
+        ),
+    }
+    judged = object_schema(
+        "What it says, against one window that it falls in.",
+        judged_always | judged_sometimes,
+        list(judged_always),
+    )
+    always: Schema = {
+        "window": TEXT,
+        "outcome": outcome,
+        "reason": TEXT,
+        "latePolicy": {"enum": list(LATE_POLICIES)},
+    }
+    sometimes: Schema = {
+        "watermarkTs": described(SHOWN_TIME, "How far time had come before the commit."),
+        "watermarkIsExact": {
+            "const": True,
+            "description": "Without it, time may have come further.",
+        },
+        "judged": {"type": "array", "items": judged},
+        "moved": _list("Explanation.moved"),
+    }
+    return object_schema(
+        "What the windows of one definition made of it.", always | sometimes, list(always)
+    )
 
 
 def _moved() -> Schema:

@@ -14,6 +14,7 @@ from tidemark.ops.openapi.describing import (
     Describing,
     json_content,
     paging,
+    path_parameter,
 )
 from tidemark.ops.openapi.events import (
     EXAMPLE_KEY,
@@ -164,8 +165,8 @@ class Operations(Describing):
             ("not_found", "invalid_path", "ledger_unavailable", "storage_refused", *QUERY_CODES),
             scopes=("read",),
             parameters=[
-                _path_parameter("tenantId", "The tenant.", EXAMPLE_TENANT),
-                _path_parameter("key", "The event's `idempotencyKey`.", EXAMPLE_KEY),
+                path_parameter("tenantId", "The tenant.", EXAMPLE_TENANT),
+                path_parameter("key", "The event's `idempotencyKey`.", EXAMPLE_KEY),
             ],
         )
 
@@ -273,14 +274,3 @@ def security_schemes() -> Schema:
 
 def _example(summary: str, value: object) -> Schema:
     return {"summary": summary, "value": value}
-
-
-def _path_parameter(name: str, text: str, example: str) -> Schema:
-    return {
-        "name": name,
-        "in": "path",
-        "required": True,
-        "description": text,
-        "schema": {"type": "string", "minLength": 1, "pattern": "^[^\\u0000]+$"},
-        "example": example,
-    }

@@ -27,7 +27,7 @@ from tidemark.pipeline.decode.windows import WindowDecoder
 from tidemark.pipeline.definitions import Definitions, TableDefinition
 from tidemark.pipeline.output.schema import Column as ViewColumn
 from tidemark.pipeline.stream_columns import stream_columns
-from tidemark.pipeline.time.messages import MESSAGES_FIELD
+from tidemark.pipeline.time.messages import record_streams
 from tidemark.pipeline.time.plans import plan_of
 from tidemark.pipeline.time.registry import EventtimeTypeRegistry
 from tidemark.pipeline.windows.definition import NumberedWindow, WindowDefinition
@@ -74,13 +74,7 @@ class Decoder:
             WindowDecoder(spark, window, first + place, place, fields_of(window))
             for place, window in enumerate(definitions.windows, after)
         ]
-        records = {
-            name
-            for name, stream in config.streams.items()
-            if stream.eventtime is None
-            and MESSAGES_FIELD in stream.fields
-            and stream.fields[MESSAGES_FIELD].type == "json"
-        }
+        records = record_streams(config)
         windowed = {window.stream for window in definitions.windows}
         ordered = config.pipeline.ordered
         self._time = TimeDecoder(plan_of(config), ordered, records, registry, windowed)

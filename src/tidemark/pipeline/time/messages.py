@@ -19,6 +19,8 @@ from tidemark.pipeline.time.registry import EventtimeTypeRegistry
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
+    from tidemark.config import Config
+
 MESSAGES_FIELD: Final = "messages"
 
 
@@ -28,6 +30,17 @@ class RecordTimeColumns(NamedTuple):
 
     stream: Column
     ts: Column
+
+
+def record_streams(config: Config) -> set[str]:
+    """The streams whose events may hold messages of others."""
+    return {
+        name
+        for name, stream in config.streams.items()
+        if stream.eventtime is None
+        and MESSAGES_FIELD in stream.fields
+        and stream.fields[MESSAGES_FIELD].type == "json"
+    }
 
 
 def record_time_columns(
