@@ -93,9 +93,12 @@ class LiveServer:
         """When the last commit was received."""
         return self._fed.received_at
 
-    def commit(self, rows: Sequence[Row] = (), *, deleted: Sequence[Row] = ()) -> int:
-        """Rows as they are from now on; says when that was received."""
-        return self._run(self._fed.commit(VIEW, rows, deleted=deleted))
+    def commit(
+        self, rows: Sequence[Row] = (), *, deleted: Sequence[Row] = (), after_us: int | None = None
+    ) -> int:
+        """Rows as they are from now on; says when that was received, so long after the last."""
+        at = None if after_us is None else self.received_at + after_us
+        return self._run(self._fed.commit(VIEW, rows, deleted=deleted, received_at=at))
 
     def prune(self, older_than: int) -> int:
         """Forget changes, as the pipeline does; says how many."""

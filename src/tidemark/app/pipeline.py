@@ -246,23 +246,27 @@ class _Runner:
 async def _try_to_prune(config: Config, views: ViewsStore) -> None:
     """What is not forgotten now is next time; nothing that was done depends on it."""
     try:
-        await _prune(config, views)
+        await prune_changes(config, views)
     except TidemarkError as error:
         log.warning("old changes are kept until the next try: %s", error.message)
 
 
-async def _prune(config: Config, views: ViewsStore) -> None:
+async def prune_changes(config: Config, views: ViewsStore) -> int:
     """Forgets the changes that lie too far behind the last commit, whatever time it is now.
+
+    Says how many.
 
     Those that a trigger has not seen yet are kept, and so are all while that cannot be found out.
     Where nothing is live no trigger will ever look, so none is waited for.
     """
     frontier = await views.frontier()
     if frontier is None:
-        return
+        return 0
     older_than = frontier.received_at - config.pipeline.change_retention_us
     needed_after = await oldest_position(config) if config.live.enabled else None
-    await views.prune_changes(older_than if needed_after is None else min(older_than, needed_after))
+    return await views.prune_changes(
+        older_than if needed_after is None else min(older_than, needed_after)
+    )
 
 
 def _standing(frontier: Frontier | None, head: Head) -> Standing:

@@ -53,6 +53,8 @@ VERBS: Final = {
     "schema": Verb("schema", "schema", "Print the GraphQL schema."),
     "triggers": Verb("triggers", "triggers", "Show and change triggers and their deliveries."),
     "keygen": Verb("keys", "keygen", "Make an API key, or a secret for webhooks."),
+    "backup": Verb("keeping", "backup", "Copy ledger, views and triggers while they are used."),
+    "compact": Verb("keeping", "compact", "Forget old changes and give their room back."),
     "migrate": Verb("ledger", "migrate", "Bring the schemas of all stores up to date."),
     "confirm-clock": Verb("ledger", "confirm_clock", "Say that the clock is right after a leap."),
 }

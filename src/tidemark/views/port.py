@@ -191,6 +191,9 @@ class ViewsStore(ViewsSink, Protocol):
     async def prune_changes(self, older_than: int) -> int:
         """Forget the changes before this time; says how many. Rows as of earlier are lost too."""
 
+    async def compact(self) -> tuple[int, int]:
+        """Gives back the room of what was forgotten; says how many bytes there were, and are."""
+
     async def read_adjustments(
         self,
         adjustment_filter: AdjustmentFilter,

@@ -195,6 +195,19 @@ class PostgresViews(ViewsHistory, ViewsQueries):
         await self.declared()
         return True
 
+    async def compact(self) -> tuple[int, int]:
+        size = "SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relnamespace = "
+        size += "current_schema()::regnamespace AND relkind = 'r'"
+        with _translated():
+            async with self._writers.acquire() as connection:
+                before = await connection.fetchval(size)
+                # Written anew: what is kept lies at the end, and room before it is not given back.
+                await connection.execute("VACUUM (FULL, ANALYZE) view_changes")
+                # Rows that are changed over and over leave room behind that they can use again.
+                for schema in await self.declared():
+                    await connection.execute(f"VACUUM (ANALYZE) {schema.table}")
+                return int(before), int(await connection.fetchval(size))
+
     async def drop_old(self, views: Sequence[OldView]) -> None:
         with _translated():
             async with self._locked() as (connection, _):

@@ -149,6 +149,16 @@ class SqliteViews(ViewsHistory, ViewsQueries):
         await self.declared()
         return applied
 
+    async def compact(self) -> tuple[int, int]:
+        def vacuum(connection: sqlite3.Connection) -> tuple[int, int]:
+            before = self._file.size()
+            connection.execute("VACUUM")
+            # Else the log beside the file is as large as the file was.
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            return before, self._file.size()
+
+        return await self._run(self._writer, vacuum)
+
     async def drop_old(self, views: Sequence[OldView]) -> None:
         def drop(connection: sqlite3.Connection) -> None:
             with transaction(connection):

@@ -53,6 +53,11 @@ class ViewsFile:
             return None
         return found.st_dev, found.st_ino
 
+    def size(self) -> int:
+        """How many bytes the views take, with what SQLite keeps beside them."""
+        places = (self.path, *(Path(f"{self.path}{suffix}") for suffix in _BESIDE))
+        return sum(place.stat().st_size for place in places if place.exists())
+
     def opened(self) -> Opened:
         """What this thread reads and writes with. Raises `ViewsUnavailable` if the file is gone."""
         identity = self.identity()
