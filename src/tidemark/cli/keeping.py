@@ -19,9 +19,9 @@ from tidemark.clock import SystemClock
 @config_option
 @json_option
 def backup(directory: Path, config_path: Path | None, as_json: bool) -> None:
-    """Copy ledger, views and triggers into a new DIRECTORY.
+    """Copy ledger, views and triggers while they are used.
 
-    Servers and the pipeline may run meanwhile. To restore, stop them and put the files back: what
+    Puts them into a new DIRECTORY. Servers and the pipeline may run meanwhile. To restore, stop them and put the files back: what
     the views lack is folded again from the ledger. Stores on PostgreSQL are not copied: `pg_dump`
     has them all as of one moment.
     """
@@ -64,7 +64,7 @@ def backup(directory: Path, config_path: Path | None, as_json: bool) -> None:
 @config_option
 @json_option
 def compact(config_path: Path | None, as_json: bool) -> None:
-    """Forget old changes of the views and give their room back.
+    """Forget old changes and give their room back.
 
     The pipeline forgets changes by itself when they are older than `pipeline.change_retention`, but
     a file does not become smaller by that. Servers and the pipeline may run meanwhile; those who
