@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,11 @@ noise = st.recursive(
 )
 
 TEXTS = {
-    "url": ["sqlite:///a.db", "postgresql://u:p@h:5432/db", "postgres://h/db"],
+    "url": [
+        *("sqlite:///a.db", "postgresql://u:p@h:5432/db", "postgres://h/db"),
+        *("https://u:p@h:8443", "chdb:///a"),
+    ],
+    **{key: ["x", "y"] for key in ("database", "table")},
     "host": ["127.0.0.1", "::1", "localhost"],
     "allowed_hosts": ["a.example.com", "10.0.0.1"],
     "allowed_origins": ["https://a.example.com", "http://localhost:3000"],
@@ -158,11 +163,18 @@ def _any(shape: Shape, key: str) -> st.SearchStrategy[Any]:
         "duration": st.integers(*SECONDS.get(key, (1, 10**6))).map(
             lambda seconds: format_duration(seconds * 10**6)
         ),
-        "text": st.sampled_from(TEXTS.get(key, ["some text"])),
+        "text": st.sampled_from(_texts(shape, key)),
         "scalar": st.sampled_from(["some text", 5, 0.5, True]),
         "filter": st.sampled_from(FILTERS).map(copy.deepcopy),
     }
     return plain[shape.kind]
+
+
+def _texts(shape: Shape, key: str) -> list[str]:
+    """Those that may stand there: not every address is one of every database."""
+    pattern = str(shape.limits.get("pattern", ""))
+    known = TEXTS.get(key, ["some text"])
+    return [text for text in known if re.search(pattern, text)] or known
 
 
 def mixed(document: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
