@@ -15,7 +15,7 @@ import pytest
 from tests.acceptance.cli_runs import started, stop, tidemark, wait_until
 from tests.acceptance.pipelines import CONFIG, fill_ledger, history, write_config
 from tests.acceptance.warm_runs import tidemark_on_spark
-from tests.services.chdb_engine import chdb_engine
+from tests.services.clickhouse import chdb_engine
 from tests.services.http_calls import call
 from tests.services.parquet_blocks import rewrite
 from tests.services.ports import free_port

@@ -12,7 +12,7 @@ import pytest
 
 from tests.acceptance.cli_runs import tidemark
 from tests.acceptance.pipelines import fill_ledger, write_config
-from tests.services.chdb_engine import ChdbEngine, chdb_engine
+from tests.services.clickhouse import Engine, chdb_engine
 
 PAGE = (Path(__file__).parents[2] / "docs/howto/clickhouse.md").read_text()
 CONFIG = """
@@ -87,13 +87,13 @@ def landed(home: Path, lines: Sequence[Any]) -> None:
     assert tidemark("land", "--until-caught-up", cwd=home).code == 0
 
 
-def refreshed(engine: ChdbEngine, view: str, columns: str) -> list[tuple[Any, ...]]:
+def refreshed(engine: Engine, view: str, columns: str) -> list[tuple[Any, ...]]:
     engine.run(f"SYSTEM REFRESH VIEW tidemark.{view}")
     engine.run(f"SYSTEM WAIT VIEW tidemark.{view}")
     return engine.rows(f"SELECT {columns} FROM tidemark.{view} ORDER BY ALL")
 
 
-def by_day(engine: ChdbEngine) -> list[tuple[int, Decimal, int]]:
+def by_day(engine: Engine) -> list[tuple[int, Decimal, int]]:
     rows = refreshed(engine, "usage_by_day", "toDayOfMonth(day), total, events")
     return [(day, Decimal(total), count) for day, total, count in rows]
 

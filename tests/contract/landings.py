@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, Self, TypeAlias, TypeVar
 
 import pandas as pd
 import pyarrow as pa
@@ -15,7 +16,7 @@ import pyarrow.parquet as pq
 
 from tests.contract.stores import Ledger, all_events
 from tests.generated.ledgers import Shape
-from tests.services.chdb_engine import ChdbEngine
+from tests.services.clickhouse import Engine
 from tests.services.parquet_blocks import rewrite
 from tidemark.pipeline.landing.blocks import Schedule
 from tidemark.pipeline.landing.clickhouse import ClickHouseTable
@@ -29,7 +30,6 @@ from tidemark.pipeline.source.datasource import open_database
 T = TypeVar("T")
 Rows: TypeAlias = list[dict[str, Any]]
 
-TARGETS: Final = ("parquet", "clickhouse")
 BLOCK: Final = 7
 SHAPE: Final = Shape(max_commits=14, max_entries=6, streams=("usage", "trades", "notes"))
 
@@ -44,6 +44,7 @@ class Landing(ABC):
 
     def __init__(self, ledger_id: str, url: str, block_events: int = BLOCK) -> None:
         self.url = url
+        self._ledger_id = ledger_id
         self.target = self.made(ledger_id, block_events)
 
     @abstractmethod
@@ -69,6 +70,13 @@ class Landing(ABC):
     @abstractmethod
     def remove(self, number: int) -> None:
         """Removes a block."""
+
+    def again(self) -> Self:
+        """The same place, as another process would have it."""
+        other = copy.copy(self)
+        schedule = self.target.schedule
+        other.target = self.made(self._ledger_id, schedule.block_events)
+        return other
 
     async def catch_up(self, **options: Any) -> int:
         return await off_loop(self.land_now, options)
@@ -128,9 +136,12 @@ class ParquetLanding(Landing):
 
 
 class ClickHouseLanding(Landing):
+    """In a database of its own. `lock` is for what is no directory of this machine."""
+
     def __init__(
-        self, engine: ChdbEngine, ledger: Ledger, url: str, block_events: int = BLOCK
+        self, lock: Path, engine: Engine, ledger: Ledger, url: str, block_events: int = BLOCK
     ) -> None:
+        self.lock = lock
         self.engine = engine
         self.database = engine.new_database()
         self.table = f"{self.database}.events"
@@ -143,7 +154,7 @@ class ClickHouseLanding(Landing):
             "events",
             Schedule(block_events),
             ledger_id,
-            lock=Path("never-taken"),
+            lock=self.lock,
         )
 
     def rows(self) -> Rows:

@@ -15,7 +15,7 @@ from tests.contract.landings import BLOCK, SHAPE, ClickHouseLanding, expected_ro
 from tests.contract.ledger_growth import append_commits
 from tests.contract.stores import Ledger, LedgerHome
 from tests.generated.ledgers import random_ledger
-from tests.services.chdb_engine import ChdbEngine, chdb_engine
+from tests.services.clickhouse import Engine, chdb_engine
 from tidemark.errors import ConfigError
 from tidemark.ingress.drafts import no_corrections
 from tidemark.pipeline.landing import clickhouse, following
@@ -34,7 +34,7 @@ LAST_INSTANT = 253_402_300_799_999_999  # 9999-12-31
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChdbEngine]:
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     with chdb_engine(tmp_path_factory.mktemp("chdb")) as engine:
         yield engine
 
@@ -46,8 +46,8 @@ def home(sqlite_home: LedgerHome) -> LedgerHome:
 
 
 @pytest.fixture
-def landing(home: LedgerHome, ledger: Ledger, engine: ChdbEngine) -> ClickHouseLanding:
-    return ClickHouseLanding(engine, ledger, home.url)
+def landing(home: LedgerHome, ledger: Ledger, engine: Engine, tmp_path: Path) -> ClickHouseLanding:
+    return ClickHouseLanding(tmp_path / "lock", engine, ledger, home.url)
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ async def landed(
 
 
 async def test_numbers_times_and_names_have_types_and_rows_an_order(
-    landed: ClickHouseLanding, engine: ChdbEngine
+    landed: ClickHouseLanding, engine: Engine
 ) -> None:
     described = engine.rows(
         f"SELECT name, type, default_expression FROM system.columns"
@@ -186,7 +186,6 @@ async def test_other_columns_another_order_and_another_format_are_refused(
 async def test_a_table_of_somebody_else_is_refused_and_left_alone(
     landing: ClickHouseLanding,
 ) -> None:
-    landing.engine.run(f"CREATE DATABASE {landing.database}")
     landing.engine.run(
         f"CREATE TABLE {landing.table} (day Date) ENGINE = MergeTree PARTITION BY day ORDER BY day"
     )
@@ -257,9 +256,7 @@ async def test_a_process_on_another_machine_is_noticed_before_it_can_do_harm(
     assert landed.state() == before
 
 
-def test_a_directory_that_another_process_has_open_is_told(
-    tmp_path: Path, engine: ChdbEngine
-) -> None:
+def test_a_directory_that_another_process_has_open_is_told(tmp_path: Path, engine: Engine) -> None:
     """In a process of its own: this one has another directory open."""
     code = (
         "import sys, chdb.session; opened = chdb.session.Session(sys.argv[1]);"

@@ -102,25 +102,6 @@ async def test_a_full_disk_leaves_what_was_there_and_is_passed_when_there_is_roo
     assert landing.rows() == await expected_rows(ledger)
 
 
-async def test_a_block_that_grows_while_it_is_compared_is_no_difference(
-    landing: ParquetLanding, ledger: Ledger, clock: ManualClock
-) -> None:
-    commits = list(random_ledger(1, SHAPE))
-    await append_commits(ledger, clock, commits[:7])
-    await landing.catch_up()
-    await append_commits(ledger, clock, commits[7:])
-    grown = []
-
-    def grow(done: int, total: int) -> None:
-        if not grown:
-            grown.append(done)
-            landing.land_now({})
-
-    found = await landing.compare(on_progress=grow)
-    assert grown
-    assert found.difference is None
-
-
 @pytest.mark.parametrize("seed", range(40))
 async def test_whatever_byte_is_wrong_it_is_named_and_nothing_worse(
     sqlite_home: LedgerHome, tmp_path: Path, seed: int

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.contract.events import draft, request
-from tests.services.chdb_engine import chdb_engine
+from tests.services.clickhouse import chdb_engine
 from tidemark.clock import SystemClock
 from tidemark.config import load_config
 from tidemark.ingress.drafts import no_corrections

@@ -181,7 +181,7 @@ def _refusal(code: int | None, error: Exception, place: str) -> TidemarkError:
             hint="See that the server runs, and that landing.clickhouse.url is its address.",
             field=_FIELD,
         )
-    message = f"ClickHouse {place} refuses it: {_first_line(error)}"
+    message = f"ClickHouse {place} refuses it: {_exception(error)}"
     if code in _PASSING:
         hint = "See that it has time, memory and room on its disk."
         return LandingUnavailable(message, hint=hint, field=_FIELD)
@@ -204,6 +204,12 @@ def _cause(error: BaseException) -> str:
         last = last.__cause__
     said = last.strerror if isinstance(last, OSError) else None
     return said or _first_line(error)
+
+
+def _exception(error: BaseException) -> str:
+    """What ClickHouse said, without what the library said about it."""
+    line = _first_line(error)
+    return line.partition("DB::Exception: ")[2].partition(" (for url ")[0] or line
 
 
 def _first_line(error: BaseException) -> str:
