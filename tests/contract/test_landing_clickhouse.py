@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -302,6 +305,28 @@ def test_a_package_that_is_missing_is_named_with_what_installs_it(
         connected(url, "tidemark").__enter__()
     assert caught.value.hint == f"pip install 'tidemark[{extra}]'"
     assert caught.value.field == "landing.clickhouse.enabled"
+
+
+def test_what_is_for_https_is_never_sent_in_the_clear() -> None:
+    """On any port: by itself the library asks for TLS on two of them only."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"https://analyst:hunter2@127.0.0.1:{listener.getsockname()[1]}"
+        heard: list[bytes] = []
+
+        def listen() -> None:
+            # It tries again before it gives up; who is not accepted would wait for long.
+            with suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection:
+                        heard.append(connection.recv(4096))
+
+        threading.Thread(target=listen, daemon=True).start()
+        with pytest.raises(LandingUnavailable):
+            connected(url, "tidemark").__enter__()
+    handshake = 0x16
+    assert heard[0][0] == handshake
+    assert b"analyst" not in heard[0]
 
 
 async def test_what_the_engine_refuses_is_told_with_what_to_do(landing: ClickHouseLanding) -> None:

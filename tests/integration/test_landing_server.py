@@ -47,6 +47,8 @@ def test_who_is_not_let_in_is_told_at_once_and_no_password_is_shown(
     env = {
         "TIDEMARK_LANDING__CLICKHOUSE__URL": server.url.replace(PASSWORD, password),
         "TIDEMARK_LANDING__CLICKHOUSE__DATABASE": database,
+        # Which has no reason to end, but is not to hide the error either.
+        "TIDEMARK_LANDING__PARQUET__ENABLED": "true",
     }
     # Not only when it is to end: waiting would not help.
     ran = tidemark("land", "--json", cwd=home, env=env)

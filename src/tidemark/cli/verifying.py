@@ -81,8 +81,10 @@ def verify(limit: int, deep: bool, config_path: Path | None, as_json: bool) -> i
     quiet_spark()
     clock = SystemClock()
     with show_progress(clock, "tidemark.app") as progress:
-        progress.begin("starting Spark", None)
         shown = Stages(progress, clock, _STAGES)
+        # First: it takes a moment to learn that somebody else has the place, and Spark much longer.
+        landing = _compared_landing(configured, shown) if deep else None
+        progress.begin("starting Spark", None)
 
         def work(stop: threading.Event) -> Verification | None:
             from tidemark.app.verification import verify_views
@@ -90,7 +92,6 @@ def verify(limit: int, deep: bool, config_path: Path | None, as_json: bool) -> i
             return verify_views(configured.config, limit=limit, on_progress=shown.take, stop=stop)
 
         found = run_beside(work)
-        landing = _compared_landing(configured, shown) if deep else None
     if as_json:
         write_json(_document(configured, found, landing))
     else:

@@ -192,7 +192,7 @@ def _refusal(code: int | None, error: Exception, place: str) -> TidemarkError:
     elif code == _ACCESS_DENIED:
         hint = "Give the user the right to make, fill, alter and drop tables in that database."
     else:
-        hint = "Landing needs tables of its own, on ClickHouse 24.8 or newer."
+        hint = "Landing needs a database in which it may have tables of its own."
     field = "landing.clickhouse.database" if code == _UNKNOWN_DATABASE else _FIELD
     return LandingRefused(message, hint=hint, field=field)
 
