@@ -126,6 +126,15 @@ async def test_a_block_of_many_inserts_is_one_block(
     assert (await landing.compare()).difference is None
 
 
+@pytest.mark.parametrize("count", [BLOCK - 1, BLOCK + 1])
+async def test_nothing_is_landed_behind_a_block_that_has_too_few_or_too_many(
+    landed: ClickHouseLanding, count: int
+) -> None:
+    landed.spoil(1, lambda table: pa.concat_tables([table, table]).slice(0, count))
+    with pytest.raises(LandingError, match=f"partition 1 has {count} events, and should have 7"):
+        await landed.catch_up()
+
+
 async def test_an_event_in_another_block_is_named(landed: ClickHouseLanding) -> None:
     def moved(table: pa.Table) -> pa.Table:
         sequences = [1, *table.column("ingress_sequence").to_pylist()[1:]]

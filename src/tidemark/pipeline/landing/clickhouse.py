@@ -108,6 +108,7 @@ class ClickHouseTable:
         with alone, self._connected() as clickhouse:
             self._require_same()
             self._make_tables(clickhouse)
+            self._require_whole(clickhouse)
             clickhouse.run(f"DROP TABLE IF EXISTS {self._staging_table} SYNC")
             yield
 
@@ -288,6 +289,17 @@ class ClickHouseTable:
                 f"{self.place} is partitioned by {keys[0] or 'nothing'} and ordered by {keys[1]},"
                 f" and should be by {self._partition_key} and {ORDER}"
             )
+
+    def _require_whole(self, clickhouse: ClickHouse) -> None:
+        """Only the last block may still grow, and nothing is landed behind one with a hole."""
+        found = clickhouse.rows(f"SELECT _partition_id, count() FROM {self._table} GROUP BY 1")
+        *before_last, _ = sorted((int(number), count) for number, count in found) or [(0, 0)]
+        for number, count in before_last:
+            if count != self.schedule.block_events:
+                raise self._mismatch(
+                    f"{self.place}: partition {number} has {count:,} events, and should have"
+                    f" {self.schedule.block_events:,}"
+                )
 
     def _require_staged(self, block: Block, last_sequence: int) -> None:
         """Nothing but this block, and no less than is there: else somebody else is at work."""
