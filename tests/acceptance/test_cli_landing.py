@@ -1,9 +1,10 @@
-"""`land` and `verify --deep`: files for analysts, and the proof that they hold the ledger."""
+"""`land` and `verify --deep`: events for analysts, and the proof that they are the ledger's."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from tests.acceptance.cli_runs import started, stop, tidemark, wait_until
 from tests.acceptance.pipelines import CONFIG, fill_ledger, history, write_config
 from tests.acceptance.warm_runs import tidemark_on_spark
+from tests.services.clickhouse import chdb_engine
 from tests.services.http_calls import call
 from tests.services.parquet_blocks import rewrite
 from tests.services.ports import free_port
@@ -21,6 +23,11 @@ from tests.services.ports import free_port
 LANDING = "landing: {parquet: {enabled: true, block_events: 10, every: 50ms}}\n"
 USAGE = {"tenantId": "acme", "metric": "api_calls", "customerRef": "c", "quantity": "2"}
 EVENT_COUNT = 36
+# Beside the files that LANDING enables.
+CLICKHOUSE = {
+    "TIDEMARK_LANDING__CLICKHOUSE__ENABLED": "true",
+    "TIDEMARK_LANDING__CLICKHOUSE__BLOCK_EVENTS": "10",
+}
 
 
 @pytest.fixture
@@ -42,12 +49,17 @@ def test_it_ends_when_everything_is_landed_and_says_where(home: Path) -> None:
     ran = tidemark("land", "--until-caught-up", "--json", cwd=home)
     assert ran.code == 0, ran.err
     document = ran.json
-    assert list(document) == ["config", "caughtUp", "path", "sequence"]
-    assert (document["caughtUp"], document["sequence"]) == (True, str(EVENT_COUNT))
-    assert document["path"] == str(home / "state" / "landing" / "parquet")
+    assert list(document) == ["config", "caughtUp", "landed"]
+    place = str(home / "state" / "landing" / "parquet")
+    files = {"target": "parquet", "place": place, "sequence": str(EVENT_COUNT)}
+    assert (document["caughtUp"], document["landed"]) == (True, [files])
     assert landed(home) == list(range(1, EVENT_COUNT + 1))
-    again = tidemark("land", "--until-caught-up", cwd=home)
-    assert f"Landed up to sequence {EVENT_COUNT} in {document['path']}.\n" == again.out
+    again = tidemark("land", "--until-caught-up", cwd=home, env=CLICKHOUSE)
+    chdb = home / "state" / "landing" / "chdb"
+    assert again.out == (
+        f"Landed up to sequence {EVENT_COUNT} in {place}.\n"
+        f"Landed up to sequence {EVENT_COUNT} in tidemark.events in {chdb}.\n"
+    )
 
 
 def test_it_follows_the_ledger_until_it_is_stopped_and_only_one_does(home: Path) -> None:
@@ -66,7 +78,7 @@ def test_it_follows_the_ledger_until_it_is_stopped_and_only_one_does(home: Path)
         wait_until(lambda: len(landed(home)) == EVENT_COUNT + 1)
         ran = stop(process, signal.SIGTERM)
         assert stop(server).code == 0
-    assert (ran.code, ran.json["caughtUp"]) == (0, False)
+    assert (ran.code, ran.json["caughtUp"], ran.json["landed"]) == (0, False, [])
 
 
 def test_up_lands_beside_the_server_and_ends_it_too(home: Path) -> None:
@@ -83,7 +95,9 @@ def test_what_is_landed_is_proven_and_the_first_difference_named(home: Path) -> 
     assert tidemark("land", "--until-caught-up", cwd=home).code == 0
     ran = tidemark_on_spark("verify", "--deep", cwd=home)
     assert ran.code == 0
-    assert "Landed: 4 blocks, 36 events from the first on, as in the ledger.\n" in ran.out
+    assert (
+        "Landed in Parquet: 4 blocks, 36 events from the first on, as in the ledger.\n" in ran.out
+    )
     path = sorted((home / "state" / "landing" / "parquet").glob("*.parquet"))[2]
     table = pq.read_table(path)
     keys = table.column("idempotency_key").to_pylist()
@@ -93,12 +107,35 @@ def test_what_is_landed_is_proven_and_the_first_difference_named(home: Path) -> 
     ran = tidemark_on_spark("verify", "--deep", cwd=home)
     assert ran.code == 1
     assert re.search(
-        rf"Landed: {path.name}: an event differs, sequence 25: idempotency_key is \"forged\","
-        r" in the ledger it is \".+\"\n",
+        rf"Landed in Parquet: {path.name}: an event differs, sequence 25: idempotency_key is"
+        r" \"forged\", in the ledger it is \".+\"\n",
         ran.out,
     )
     document = tidemark_on_spark("verify", "--deep", "--json", cwd=home).json
-    assert (document["same"], document["landing"]["difference"]["sequence"]) == (False, "25")
+    [files] = document["landing"]
+    assert (document["same"], files["target"]) == (False, "parquet")
+    assert files["difference"]["sequence"] == "25"
+
+
+def test_what_is_landed_in_clickhouse_is_proven_beside_the_files(home: Path) -> None:
+    assert tidemark("land", "--until-caught-up", cwd=home, env=CLICKHOUSE).code == 0
+    ran = tidemark_on_spark("verify", "--deep", cwd=home, env=CLICKHOUSE)
+    assert ran.code == 0
+    for name in ("Parquet", "ClickHouse"):
+        assert f"Landed in {name}: 4 blocks, 36 events from the first on, as in the" in ran.out
+    with chdb_engine(home / "state" / "landing" / "chdb") as engine:
+        engine.run(
+            "ALTER TABLE tidemark.events UPDATE quantity = 2 WHERE ingress_sequence = 25"
+            " SETTINGS mutations_sync = 1"
+        )
+    ran = tidemark_on_spark("verify", "--deep", cwd=home, env=CLICKHOUSE)
+    assert ran.code == 1
+    assert "Landed in Parquet: 4 blocks, 36 events" in ran.out
+    assert re.search(
+        r"Landed in ClickHouse: partition 2: an event differs, sequence 25: quantity is"
+        r" \"2\.000000000\", in the ledger it is ",
+        ran.out,
+    )
 
 
 def test_a_database_that_is_away_is_waited_for_unless_it_is_to_end(home: Path) -> None:
@@ -111,6 +148,26 @@ def test_a_database_that_is_away_is_waited_for_unless_it_is_to_end(home: Path) -
         assert "landing goes on in 2 s" in process.stderr.readline()
         ran = stop(process, signal.SIGTERM)
     assert (ran.code, ran.out) == (0, "Landing stopped.\n")
+
+
+def test_a_clickhouse_that_is_away_is_waited_for_while_files_are_landed(home: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    url = f"http://analyst:hunter2@{address}"
+    env = {**CLICKHOUSE, "TIDEMARK_LANDING__CLICKHOUSE__URL": url}
+    ran = tidemark("land", "--until-caught-up", "--json", cwd=home, env=env)
+    error = ran.json["error"]
+    assert (ran.code, error["code"]) == (1, "landing_unavailable")
+    assert error["message"] == f"ClickHouse at http://{address} does not answer: Connection refused"
+    shutil.rmtree(home / "state" / "landing")
+    with started("land", cwd=home, env=env) as process:
+        assert process.stderr is not None
+        lines = [process.stderr.readline(), process.stderr.readline()]
+        wait_until(lambda: len(landed(home)) == EVENT_COUNT)
+        ran = stop(process, signal.SIGTERM)
+    assert ran.code == 0
+    for line, seconds in zip(lines, (1, 2), strict=True):
+        assert f"landing goes on in {seconds} s: ClickHouse at http://{address} does not" in line
+    assert "hunter2" not in "".join(lines) + ran.out + ran.err
 
 
 def test_a_directory_that_cannot_be_made_is_named(home: Path) -> None:
@@ -126,7 +183,7 @@ def test_what_is_not_enabled_is_told(tmp_path: Path) -> None:
     write_config(tmp_path)
     for args in (["land"], ["verify", "--deep"]):
         ran = tidemark(*args, "--json", cwd=tmp_path)
-        assert (ran.code, ran.json["error"]["field"]) == (2, "landing.parquet.enabled")
+        assert (ran.code, ran.json["error"]["field"]) == (2, "landing")
 
 
 def test_a_directory_with_other_blocks_is_refused_and_left_alone(home: Path) -> None:

@@ -1,4 +1,4 @@
-"""Landing that is killed at any point leaves whole files, and goes on where it was."""
+"""Landing that is killed at any point leaves whole blocks, and goes on where it was."""
 
 from __future__ import annotations
 
@@ -14,12 +14,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.contract.events import draft, request
+from tests.services.clickhouse import chdb_engine
 from tidemark.clock import SystemClock
 from tidemark.config import load_config
 from tidemark.ingress.drafts import no_corrections
 from tidemark.ledger.opening import open_ledger
 
-LANDING_POINTS: Final = ("landing.block_begun", "landing.block_written", "landing.block_landed")
+PARQUET_POINTS: Final = ("landing.block_begun", "landing.block_written", "landing.block_landed")
+CLICKHOUSE_POINTS: Final = (
+    "landing.partition_begun",
+    "landing.partition_staged",
+    "landing.partition_replaced",
+)
+LANDING_POINTS: Final = (*PARQUET_POINTS, *CLICKHOUSE_POINTS)
 BLOCK: Final = 50
 EVENTS: Final = 170
 CONFIG: Final = f"""
@@ -27,6 +34,9 @@ state_dir: state
 streams: {{usage: {{kind: usage}}}}
 landing: {{parquet: {{enabled: true, block_events: {BLOCK}}}}}
 """
+
+
+CLICKHOUSE_CONFIG: Final = CONFIG.replace("parquet", "clickhouse")
 
 
 def run(home: Path, *args: str, crash_at: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -77,7 +87,7 @@ def home(tmp_path: Path) -> Path:
 
 def test_a_landing_killed_at_every_point_of_a_block_leaves_no_trace_of_it(home: Path) -> None:
     reached = 0
-    for point in LANDING_POINTS:
+    for point in PARQUET_POINTS:
         # In its second block, so that one of its own is whole.
         done = run(home, "land", "--until-caught-up", crash_at=f"{point}:2")
         assert done.returncode == -signal.SIGKILL, done.stderr
@@ -105,10 +115,43 @@ def test_a_block_that_was_growing_is_as_it_was_when_its_next_writing_is_killed(h
     assert run(home, "land", "--until-caught-up").returncode == 0
     before = files(home)
     fill(home, EVENTS, EVENTS + 10)
-    for point in LANDING_POINTS[:2]:
+    for point in PARQUET_POINTS[:2]:
         done = run(home, "land", "--until-caught-up", crash_at=point)
         assert done.returncode == -signal.SIGKILL, done.stderr
         assert files(home) == before
     assert run(home, "land", "--until-caught-up").returncode == 0
     assert sequences(home) == list(range(1, EVENTS + 11))
     assert list(files(home))[:-1] == list(before)[:-1]
+
+
+def in_clickhouse(home: Path) -> list[tuple[int, int]]:
+    """Sequence and partition of every row there is, in the order of the table."""
+    with chdb_engine(home / "state" / "landing" / "chdb") as engine:
+        query = "SELECT ingress_sequence, _partition_id FROM tidemark.events ORDER BY 1"
+        return [(sequence, int(number)) for sequence, number in engine.rows(query)]
+
+
+def in_blocks(last: int) -> list[tuple[int, int]]:
+    return [(sequence, (sequence - 1) // BLOCK) for sequence in range(1, last + 1)]
+
+
+def test_a_landing_in_clickhouse_that_is_killed_leaves_no_hole_and_nothing_twice(
+    home: Path,
+) -> None:
+    (home / "tidemark.yaml").write_text(CLICKHOUSE_CONFIG)
+    # Each time one block is landed, and the next is being landed when it dies.
+    for point, reached in zip(CLICKHOUSE_POINTS, (50, 100, EVENTS), strict=True):
+        done = run(home, "land", "--until-caught-up", crash_at=f"{point}:2")
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        assert in_clickhouse(home) == in_blocks(reached), point
+    # A block that was growing is as it was when its next writing is killed.
+    fill(home, EVENTS, EVENTS + 10)
+    for point in CLICKHOUSE_POINTS[:2]:
+        done = run(home, "land", "--until-caught-up", crash_at=point)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+    assert in_clickhouse(home) == in_blocks(EVENTS)
+    for _ in range(2):
+        assert run(home, "land", "--until-caught-up").returncode == 0
+        assert in_clickhouse(home) == in_blocks(EVENTS + 10)
+    with chdb_engine(home / "state" / "landing" / "chdb") as engine:
+        assert engine.rows("SHOW TABLES FROM tidemark") == [("events",), ("events_landing",)]

@@ -221,6 +221,12 @@ def test_a_fault_says_what_was_expected_and_what_was_found(
     assert (problem.path, problem.message, problem.hint) == (path, message, hint)
 
 
+_ALL_URLS = (
+    "`ledger.url`, `sequence.url`, `view_store.url`, `landing.clickhouse.url` or"
+    " `trigger_store.url`"
+)
+
+
 @pytest.mark.parametrize(
     ("text", "path", "meant"),
     [
@@ -228,7 +234,8 @@ def test_a_fault_says_what_was_expected_and_what_was_found(
         ("State-Dir: x", "State-Dir", "`state_dir`"),
         ("htpp: {}", "htpp", "`http`"),
         ("port: 1", "port", "`http.port`"),
-        ("url: x", "url", "`ledger.url`, `sequence.url`, `view_store.url` or `trigger_store.url`"),
+        ("url: x", "url", _ALL_URLS),
+        ("landing: {click_house: {}}", "landing.click_house", "`clickhouse`"),
         ("http: {maxEvents: 1}", "http.maxEvents", "`max_events`"),
         ("http: {prot: 1}", "http.prot", "`port`"),
         ("ledger: {dsn: x}", "ledger.dsn", "`url`"),
@@ -329,6 +336,59 @@ def test_an_address_that_cannot_be_used_says_why(
 def test_both_names_of_the_scheme_are_one(file: ConfigFile, scheme: str, rest: str) -> None:
     config = file.load(f"ledger: {{url: '{scheme}://{rest}'}}")
     assert config.ledger.url == f"postgresql://{rest}"
+
+
+@pytest.mark.parametrize(
+    ("url", "found", "hint"),
+    [
+        ("clickhouse://h", "the scheme `clickhouse`", "Did you mean `http://`?"),
+        ("localhost:8123", "text without a scheme", ""),
+        ("chdb://events", "no path of a directory after `chdb:///`", "relative to the config"),
+        ("chdb:///", "no path of a directory after `chdb:///`", "relative to the config"),
+        ("chdb:///a?b=c", "a `?` or `#` in the path", "relative to the config"),
+        ("http://", "a host or port that cannot be read", "%2F"),
+        ("https://u:p/w@h", "a host or port that cannot be read", "%2F"),
+        ("https://u:1/w@h", "an `@` behind the host", "%2F"),
+        ("https://h:99999", "a host or port that cannot be read", "%2F"),
+        ("https://h:8443/events", "a path behind the host", "`database`"),
+        ("https://u:my pass@h", "white space in it", "%20"),
+    ],
+)
+def test_an_address_of_clickhouse_that_cannot_be_used_says_why(
+    file: ConfigFile, url: str, found: str, hint: str
+) -> None:
+    problem = file.problem(f"landing: {{clickhouse: {{url: '{url}'}}}}")
+    assert problem.path == "landing.clickhouse.url"
+    assert problem.message.startswith("expected an address such as `https://user@host:8443`")
+    assert problem.message.endswith(f", found {found}")
+    assert hint in problem.hint
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("http://h", "http://h"),
+        ("HTTPS://u:p%40@h:8443/?verify=false", "https://u:p%40@h:8443/?verify=false"),
+        ("http://[::1]:8123", "http://[::1]:8123"),
+        ("chdb:///landed/", "chdb:///{base}/landed"),
+        ("chdb:////var/landed", "chdb:////var/landed"),
+    ],
+)
+def test_addresses_of_clickhouse_have_one_spelling(
+    file: ConfigFile, written: str, read: str
+) -> None:
+    config = file.load(f"landing: {{clickhouse: {{url: '{written}'}}}}")
+    assert config.landing.clickhouse.url == read.format(base=file.path.parent)
+
+
+@pytest.mark.parametrize("key", ["database", "table"])
+@pytest.mark.parametrize("name", ["a b", "1st", "x;y", "", "a" * 64])
+def test_a_name_that_clickhouse_would_have_to_quote_is_refused(
+    file: ConfigFile, key: str, name: str
+) -> None:
+    problem = file.problem(f"landing: {{clickhouse: {{{key}: '{name}'}}}}")
+    assert problem.path == f"landing.clickhouse.{key}"
+    assert problem.message.startswith("expected a name of letters, digits and underscores")
 
 
 def test_the_sequence_database_is_never_a_file(file: ConfigFile) -> None:

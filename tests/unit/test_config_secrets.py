@@ -43,6 +43,10 @@ def file(tmp_path: Path) -> ConfigFile:
         f"ledger: {{url: 'postgresql://u:{SECRET}@h:99999/db'}}",
         f"ledger: {{url: ['postgresql://u:{SECRET}@h/db']}}",
         f"sequence: {{url: 'sqlite://u:{SECRET}@h/db'}}",
+        f"landing: {{clickhouse: {{url: 'clickhouse://u:{SECRET}@h'}}}}",
+        f"landing: {{clickhouse: {{url: 'https://u:{SECRET}/x@h'}}}}",
+        f"landing: {{clickhouse: {{url: 'https://u:{SECRET}@h/db'}}}}",
+        f"landing: {{clickhouse: {{password: {SECRET}}}}}",
         f"sequence: 'postgresql://u:{SECRET}@h/db'",
         f"state_dir: ['postgresql://u:{SECRET}@h/db']",
         f"http: {{host: 'http://u:{SECRET}@h/db'}}",
@@ -93,6 +97,7 @@ def test_a_repr_shows_no_secret(file: ConfigFile) -> None:
           url: postgresql://tide:{SECRET}@h/db?password={SECRET}&sslmode=require
           salt: {SECRET}
         sequence: {{url: "postgresql://tide:{SECRET}@h/seq"}}
+        landing: {{clickhouse: {{url: "https://tide:{SECRET}@h:8443"}}}}
         auth: {{keys: [{{name: a, sha256: {SHA256_OF_SECRET}, scopes: [read], tenants: [t]}}]}}
     """)
     for shown in (repr(config), str(config), f"{config.ledger}", str(config.auth.keys[0])):

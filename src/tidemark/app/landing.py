@@ -1,4 +1,4 @@
-"""Landing, kept running: raw events into their files for as long as the process lives."""
+"""Landing, kept running: raw events into their places for as long as the process lives."""
 
 from __future__ import annotations
 
@@ -6,19 +6,24 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 import msgspec
 
 from tidemark.app.store_loop import StoreLoop
 from tidemark.clock import MICROS_PER_SECOND, SystemClock
 from tidemark.config import Config
+from tidemark.config.urls import CHDB_PREFIX
 from tidemark.errors import LedgerUnavailable
 from tidemark.ledger.opening import open_ledger
 from tidemark.pipeline.landing.blocks import Schedule
+from tidemark.pipeline.landing.clickhouse import ClickHouseTable
 from tidemark.pipeline.landing.comparing import Compared, compare_blocks
+from tidemark.pipeline.landing.errors import LandingUnavailable
 from tidemark.pipeline.landing.following import Lander
-from tidemark.pipeline.landing.parquet import LandingUnavailable, ParquetDirectory
+from tidemark.pipeline.landing.parquet import ParquetDirectory
+from tidemark.pipeline.landing.target import LandingTarget
 from tidemark.pipeline.source.datasource import open_database
 from tidemark.pipeline.source.frames import ledger_address
 
@@ -28,68 +33,130 @@ LOOK_EVERY_S: Final = 1.0
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0
 WAITED_FOR: Final = (LedgerUnavailable, LandingUnavailable)
+_DIRECTORY: Final = "landing"
 
-OnProgress = Callable[[int, int], None]
-"""Told how far the events are landed, and how far there are any."""
+
+OnProgress = Callable[[str, int, int], None]
+"""Told of a target how far the events are landed, and how far there are any."""
 
 
 class Landing(msgspec.Struct, frozen=True):
-    """How far the events are landed."""
+    """How far the events are landed in a target."""
 
-    path: str
+    target: str
+    place: str
     last_sequence: int
+
+
+class _Wanted(NamedTuple):
+    """A target that is configured; it is made once the ledger's id is known."""
+
+    make: Callable[[str], LandingTarget]
+    every_us: int
 
 
 def run_landing(
     config: Config, *, until_caught_up: bool, on_progress: OnProgress, stop: threading.Event
-) -> Landing | None:
+) -> list[Landing] | None:
     """Lands events until `stop` is set, or all that the ledger has now are landed: None if stopped.
 
-    Waits for a database or a disk that is away, also at the start, unless it is to end when it has
-    caught up. Raises what only a person can mend.
+    Waits for a database, a server or a disk that is away, also at the start, unless it is to end
+    when it has caught up. Raises what only a person can mend.
     """
     if until_caught_up:
-        with _opened(config) as (directory, lander):
-            lander.catch_up(on_progress=on_progress, stopped=stop.is_set)
-            return Landing(str(directory.path), lander.last_sequence)
-    pause_s = FIRST_PAUSE_S
-
-    def told(done: int, total: int) -> None:
-        nonlocal pause_s
-        pause_s = FIRST_PAUSE_S
-        on_progress(done, total)
-
-    while not stop.is_set():
-        try:
-            with _opened(config) as (_, lander):
-                _follow(lander, config.landing.parquet.every_us, told, stop)
-        except WAITED_FOR as error:
-            log.warning("landing goes on in %.0f s: %s", pause_s, error.message)
-            stop.wait(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        return [_caught_up(config, wanted, on_progress, stop) for wanted in _wanted(config)]
+    # Each by itself: one that is away does not hold up the others.
+    _side_by_side([partial(_keep_landing, config, w, on_progress) for w in _wanted(config)], stop)
     return None
 
 
 def compare_landing(
     config: Config, *, on_progress: OnProgress, stop: threading.Event
-) -> Compared | None:
-    """The files held against the ledger. None if it was stopped."""
-    directory = parquet_directory(config)
-    with open_database(ledger_address(config)) as database:
-        return compare_blocks(directory, database, on_progress=on_progress, stopped=stop.is_set)
+) -> list[Compared] | None:
+    """What is landed held against the ledger. None if it was stopped."""
+    compared = []
+    for wanted in _wanted(config):
+        target = wanted.make(_ledger_id(config))
+        with open_database(ledger_address(config)) as database:
+            told = partial(on_progress, target.name)
+            found = compare_blocks(target, database, on_progress=told, stopped=stop.is_set)
+        if found is None:
+            return None
+        compared.append(found)
+    return compared
 
 
-def parquet_directory(config: Config) -> ParquetDirectory:
+def _wanted(config: Config) -> list[_Wanted]:
+    landing = config.landing
+    wanted = []
+    if landing.parquet.enabled:
+        wanted.append(_Wanted(partial(_parquet, config), landing.parquet.every_us))
+    if landing.clickhouse.enabled:
+        wanted.append(_Wanted(partial(_clickhouse, config), landing.clickhouse.every_us))
+    return wanted
+
+
+def _parquet(config: Config, ledger_id: str) -> ParquetDirectory:
     settings = config.landing.parquet
-    path = config.state_dir.absolute() / (settings.path or "landing/parquet")
+    path = config.state_dir.absolute() / (settings.path or f"{_DIRECTORY}/parquet")
+    return ParquetDirectory(path, Schedule(settings.block_events), ledger_id)
+
+
+def _clickhouse(config: Config, ledger_id: str) -> ClickHouseTable:
+    settings = config.landing.clickhouse
+    directory = config.state_dir.absolute() / _DIRECTORY
+    return ClickHouseTable(
+        settings.url or f"{CHDB_PREFIX}{directory / 'chdb'}",
+        settings.database,
+        settings.table,
+        Schedule(settings.block_events),
+        ledger_id,
+        lock=directory / "clickhouse.lock",
+    )
+
+
+def _ledger_id(config: Config) -> str:
     with StoreLoop() as stores:
         ledger = stores.wait(open_ledger(config, SystemClock()))
         ledger_id = ledger.ledger_id
         stores.wait(ledger.close())
-    return ParquetDirectory(path, Schedule(settings.block_events), ledger_id)
+    return ledger_id
 
 
-def _follow(lander: Lander, every_us: int, on_progress: OnProgress, stop: threading.Event) -> None:
+def _caught_up(
+    config: Config, wanted: _Wanted, on_progress: OnProgress, stop: threading.Event
+) -> Landing:
+    with _opened(config, wanted) as (target, lander):
+        lander.catch_up(on_progress=partial(on_progress, target.name), stopped=stop.is_set)
+        return Landing(target.name, target.place, lander.last_sequence)
+
+
+def _keep_landing(
+    config: Config, wanted: _Wanted, on_progress: OnProgress, stop: threading.Event
+) -> None:
+    pause_s = FIRST_PAUSE_S
+
+    def told(target: str, done: int, total: int) -> None:
+        nonlocal pause_s
+        pause_s = FIRST_PAUSE_S
+        on_progress(target, done, total)
+
+    while not stop.is_set():
+        try:
+            with _opened(config, wanted) as (target, lander):
+                _follow(lander, wanted.every_us, partial(told, target.name), stop)
+        except WAITED_FOR as error:
+            log.warning("landing goes on in %.0f s: %s", pause_s, error.message)
+            stop.wait(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+
+def _follow(
+    lander: Lander,
+    every_us: int,
+    on_progress: Callable[[int, int], None],
+    stop: threading.Event,
+) -> None:
     clock = SystemClock()
     grown_us: int | None = None
     while not stop.is_set():
@@ -101,7 +168,28 @@ def _follow(lander: Lander, every_us: int, on_progress: OnProgress, stop: thread
 
 
 @contextmanager
-def _opened(config: Config) -> Iterator[tuple[ParquetDirectory, Lander]]:
-    directory = parquet_directory(config)
-    with directory.held(), open_database(ledger_address(config)) as database:
-        yield directory, Lander(directory, database)
+def _opened(config: Config, wanted: _Wanted) -> Iterator[tuple[LandingTarget, Lander]]:
+    target = wanted.make(_ledger_id(config))
+    with target.held(), open_database(ledger_address(config)) as database:
+        yield target, Lander(target, database)
+
+
+def _side_by_side(works: list[Callable[[threading.Event], None]], stop: threading.Event) -> None:
+    """Until all have stopped. The first to fail stops the others, and its error is raised."""
+    failures: list[BaseException] = []
+
+    def run(work: Callable[[threading.Event], None]) -> None:
+        try:
+            work(stop)
+        except BaseException as error:
+            failures.append(error)
+            stop.set()
+
+    # Not waited for when the process ends: one may hang in a call to a server.
+    threads = [threading.Thread(target=run, args=(work,), daemon=True) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]

@@ -1,4 +1,4 @@
-"""`tidemark land`: raw events into files, for ever or until all are there."""
+"""`tidemark land`: raw events for analysts, for ever or until all are there."""
 
 from __future__ import annotations
 
@@ -34,18 +34,19 @@ log = logging.getLogger(__name__)
 @config_option
 @json_option
 def land(until_caught_up: bool, config_path: Path | None, as_json: bool) -> int:
-    """Write raw events to Parquet files, in the order of the ledger.
+    """Write raw events to Parquet files and to ClickHouse, in the order of the ledger.
 
-    Goes on from what is there, and follows the ledger until Ctrl-C or SIGTERM stops it; the exit
-    code is then 0. `tidemark up` runs the same beside the server where landing.parquet is enabled.
+    Writes to what the configuration enables, landing.parquet or landing.clickhouse or both. Goes on
+    from what is there, and follows the ledger until Ctrl-C or SIGTERM stops it; the exit code is
+    then 0. `tidemark up` runs the same beside the server.
     """
     is_child = follow_parent()
     configured = configuration(config_path)
-    if not configured.config.landing.parquet.enabled:
+    if not configured.config.landing.is_enabled:
         raise ConfigError(
             f"{configured.source} does not enable landing, so there is nothing to land",
-            hint="Set landing.parquet.enabled to true.",
-            field="landing.parquet.enabled",
+            hint="Set landing.parquet.enabled or landing.clickhouse.enabled to true.",
+            field="landing",
         )
     if is_child:
         return _run_as_child(configured)
@@ -54,9 +55,10 @@ def land(until_caught_up: bool, config_path: Path | None, as_json: bool) -> int:
     with show_progress(clock, "tidemark.app") as progress:
         progress.begin("landing", None)
 
-        def told(done: int, total: int) -> None:
+        def told(target: str, done: int, total: int) -> None:
             seconds = max(1, clock.elapsed_us() - began_us) / MICROS_PER_SECOND
-            progress.update(done, f"sequence {done:,} of {total:,}, {done / seconds:,.0f} events/s")
+            rate = f"{done / seconds:,.0f} events/s"
+            progress.update(done, f"{target}: sequence {done:,} of {total:,}, {rate}")
 
         try:
             found = _land(configured, told, until_caught_up=until_caught_up)
@@ -72,7 +74,7 @@ def _run_as_child(configured: Configured) -> int:
     """As `tidemark up` runs it: what it says stands in the log of both."""
     log_to_stderr()
     try:
-        _land(configured, lambda done, total: None, until_caught_up=False)
+        _land(configured, lambda target, done, total: None, until_caught_up=False)
     except (KeyboardInterrupt, Terminated):
         pass
     except TidemarkError as error:
@@ -84,8 +86,8 @@ def _run_as_child(configured: Configured) -> int:
 
 def _land(
     configured: Configured, on_progress: OnProgress, *, until_caught_up: bool
-) -> Landing | None:
-    def work(stop: threading.Event) -> Landing | None:
+) -> list[Landing] | None:
+    def work(stop: threading.Event) -> list[Landing] | None:
         # Loaded here: it takes a moment, in which a signal is to be heard too.
         from tidemark.app.landing import run_landing
 
@@ -96,17 +98,15 @@ def _land(
     return run_beside(work)
 
 
-def _conclude(configured: Configured, found: Landing | None, *, as_json: bool) -> None:
+def _conclude(configured: Configured, found: list[Landing] | None, *, as_json: bool) -> None:
     if as_json:
-        write_json(
-            {
-                "config": configured.as_json,
-                "caughtUp": found is not None,
-                "path": None if found is None else found.path,
-                "sequence": None if found is None else str(found.last_sequence),
-            }
-        )
+        landed = [
+            {"target": one.target, "place": one.place, "sequence": str(one.last_sequence)}
+            for one in found or []
+        ]
+        write_json({"config": configured.as_json, "caughtUp": found is not None, "landed": landed})
     elif found is None:
         write_line("Landing stopped.")
     else:
-        write_line(f"Landed up to sequence {found.last_sequence:,} in {found.path}.")
+        for one in found:
+            write_line(f"Landed up to sequence {one.last_sequence:,} in {one.place}.")

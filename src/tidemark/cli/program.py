@@ -39,7 +39,7 @@ VERBS: Final = {
     "up": Verb("serving", "up", "Run everything in the foreground."),
     "serve": Verb("serving", "serve", "Run the HTTP API only."),
     "pipeline": Verb("pipelining", "pipeline", "Fold the ledger into meters and tables."),
-    "land": Verb("landing", "land", "Write raw events to Parquet files."),
+    "land": Verb("landing", "land", "Write raw events to Parquet files and to ClickHouse."),
     "send": Verb("sending", "send", "Send the events of a file or of stdin."),
     "import": Verb("importing", "import_", "Give an old history its order in a new ledger."),
     "tail": Verb("tailing", "tail", "Show events as they are committed."),

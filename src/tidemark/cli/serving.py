@@ -181,7 +181,7 @@ def _pipeline(configured: Configured, *, as_json: bool) -> Supervised | None:
 
 def _landing(configured: Configured, *, as_json: bool) -> Supervised | None:
     """Landing as a process beside this one, where it is enabled."""
-    if not configured.config.landing.parquet.enabled:
+    if not configured.config.landing.is_enabled:
         return None
 
     def given_up(code: int) -> None:
@@ -189,7 +189,7 @@ def _landing(configured: Configured, *, as_json: bool) -> Supervised | None:
             hint = "Its error is in the log; `tidemark land` says it again."
             error = TidemarkError(f"it ended with {code}", hint=hint, code="landing_failed")
             write_json({"event": "landing_failed", "error": error_document(error)})
-        log.error("Tidemark goes on without landing: files for analysts stand still")
+        log.error("Tidemark goes on without landing: what analysts read stands still")
 
     return Supervised(_command("land", configured), "landing", given_up)
 

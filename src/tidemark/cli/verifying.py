@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,8 +26,10 @@ if TYPE_CHECKING:
 _STAGES: Final = {
     "recompute": ("recomputing", "events"),
     "compare": ("comparing", "entries"),
-    "landing": ("comparing what is landed", "events"),
+    "parquet": ("comparing what is landed in Parquet", "events"),
+    "clickhouse": ("comparing what is landed in ClickHouse", "events"),
 }
+_TARGETS: Final = {"parquet": "Parquet", "clickhouse": "ClickHouse"}
 _ONE_OF: Final = {
     "rows": "row",
     "changes": "change",
@@ -50,7 +51,7 @@ _HASH_LETTERS: Final = 12
 @click.option(
     "--deep",
     is_flag=True,
-    help="Also compare the events that are landed in files with those of the ledger.",
+    help="Also compare the events that are landed with those of the ledger.",
 )
 @config_option
 @json_option
@@ -59,16 +60,17 @@ def verify(limit: int, deep: bool, config_path: Path | None, as_json: bool) -> i
 
     Recomputes everything from the ledger on Spark, in a place of its own, and compares it with the
     live views: rows, also what is hidden of them, the log of changes as far as it is kept,
-    adjustments and error rows. With --deep, every block of landed events too: count, order and
-    content. Differences are printed, and the exit code is then 1. The pipeline may run meanwhile;
-    nothing is changed.
+    adjustments and error rows. With --deep, every block of landed events too, in Parquet and in
+    ClickHouse: count, order and content. Differences are printed, and the exit code is then 1. The
+    pipeline may run meanwhile; nothing is changed.
     """
     configured = configuration(config_path)
-    if deep and not configured.config.landing.parquet.enabled:
+    if deep and not configured.config.landing.is_enabled:
         raise ConfigError(
             f"{configured.source} does not enable landing, so there is nothing more to verify",
-            hint="Leave out --deep, or set landing.parquet.enabled to true.",
-            field="landing.parquet.enabled",
+            hint="Leave out --deep, or set landing.parquet.enabled or landing.clickhouse.enabled"
+            " to true.",
+            field="landing",
         )
     if not configured.config.view_names:
         raise ConfigError(
@@ -79,8 +81,10 @@ def verify(limit: int, deep: bool, config_path: Path | None, as_json: bool) -> i
     quiet_spark()
     clock = SystemClock()
     with show_progress(clock, "tidemark.app") as progress:
-        progress.begin("starting Spark", None)
         shown = Stages(progress, clock, _STAGES)
+        # First: it takes a moment to learn that somebody else has the place, and Spark much longer.
+        landing = _compared_landing(configured, shown) if deep else None
+        progress.begin("starting Spark", None)
 
         def work(stop: threading.Event) -> Verification | None:
             from tidemark.app.verification import verify_views
@@ -88,23 +92,21 @@ def verify(limit: int, deep: bool, config_path: Path | None, as_json: bool) -> i
             return verify_views(configured.config, limit=limit, on_progress=shown.take, stop=stop)
 
         found = run_beside(work)
-        landing = _compared_landing(configured, shown) if deep else None
     if as_json:
         write_json(_document(configured, found, landing))
     else:
         _write_text(configured, found)
-        if landing is not None:
-            _write_landing(landing)
+        for target in landing or []:
+            _write_landing(target)
     is_same = found is None or not found.difference_count
     return ExitCode.OK if is_same and not _differs(landing) else ExitCode.FAILED
 
 
-def _compared_landing(configured: Configured, shown: Stages) -> Landing:
-    def work(stop: threading.Event) -> Landing | None:
+def _compared_landing(configured: Configured, shown: Stages) -> list[Landing]:
+    def work(stop: threading.Event) -> list[Landing] | None:
         from tidemark.app.landing import compare_landing
 
-        told = partial(shown.take, "landing")
-        return compare_landing(configured.config, on_progress=told, stop=stop)
+        return compare_landing(configured.config, on_progress=shown.take, stop=stop)
 
     compared = run_beside(work)
     # Who stops it does not get here.
@@ -112,16 +114,16 @@ def _compared_landing(configured: Configured, shown: Stages) -> Landing:
     return compared
 
 
-def _differs(landing: Landing | None) -> bool:
-    return landing is not None and landing.difference is not None
+def _differs(landing: list[Landing] | None) -> bool:
+    return any(target.difference is not None for target in landing or [])
 
 
 def _write_landing(landing: Landing) -> None:
-    difference = landing.difference
+    difference, name = landing.difference, _TARGETS[landing.target]
     if difference is None:
         write_line(
-            f"Landed: {plural(landing.blocks, 'block')}, {plural(landing.events, 'event')}"
-            " from the first on, as in the ledger.",
+            f"Landed in {name}: {plural(landing.blocks, 'block')},"
+            f" {plural(landing.events, 'event')} from the first on, as in the ledger.",
             style="green",
         )
         return
@@ -131,7 +133,7 @@ def _write_landing(landing: Landing) -> None:
     if difference.column is not None:
         values = tuple(map(compact_json, (difference.landed, difference.ledger)))
         what = f": {difference.column} is {values[0]}, in the ledger it is {values[1]}"
-    write_line(one_line(f"Landed: {where}{difference.message}{at}{what}"), style="red")
+    write_line(one_line(f"Landed in {name}: {where}{difference.message}{at}{what}"), style="red")
 
 
 def _write_text(configured: Configured, found: Verification | None) -> None:
@@ -185,7 +187,7 @@ def difference_text(difference: Difference) -> str:
 
 
 def _document(
-    configured: Configured, found: Verification | None, landing: Landing | None
+    configured: Configured, found: Verification | None, landing: list[Landing] | None
 ) -> dict[str, Any]:
     import msgspec
 
@@ -198,7 +200,7 @@ def _document(
         "differences": [],
         "differencesLeftOut": 0,
         "unchecked": [],
-        "landing": None if landing is None else _landing_document(landing),
+        "landing": None if landing is None else msgspec.to_builtins(landing),
     }
     if found is not None:
         document |= {
@@ -209,11 +211,4 @@ def _document(
             "differencesLeftOut": found.difference_count - len(found.differences),
             "unchecked": found.unchecked,
         }
-    return document
-
-
-def _landing_document(landing: Landing) -> dict[str, Any]:
-    import msgspec
-
-    document: dict[str, Any] = msgspec.to_builtins(landing)
     return document

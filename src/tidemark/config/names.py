@@ -11,6 +11,7 @@ FIELD_NAME_PATTERN: Final = "^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 # `__` sets apart the views that are kept for the pipeline itself.
 VIEW_NAME_PATTERN: Final = "^(?!.*__)[A-Za-z_][A-Za-z0-9_]{0,46}$"
 COLUMN_NAME_PATTERN: Final = "^[A-Za-z_][A-Za-z0-9_]{0,62}$"
+CLICKHOUSE_NAME_PATTERN: Final = "^[A-Za-z_][A-Za-z0-9_]{0,62}$"
 EVENTTIME_TYPE_PATTERN: Final = "^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 # The name stands before a colon in what event ids are made of.
 TRIGGER_NAME_PATTERN: Final = "^[A-Za-z0-9_-]{1,64}$"

@@ -211,6 +211,15 @@ SequenceUrl = Annotated[
         "an address such as `postgresql://host/name`", secret=True, pattern="^postgres(ql)?://"
     ),
 ]
+ClickHouseUrl = Annotated[
+    str | None,
+    BeforeValidator(urls.read_clickhouse_url),
+    Expected(
+        "an address such as `https://user@host:8443` or `chdb:///path`",
+        secret=True,
+        pattern="^(https?://|chdb:///)",
+    ),
+]
 Salt = Annotated[
     str | None,
     Field(min_length=1, max_length=1024),

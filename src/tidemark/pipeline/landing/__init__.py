@@ -1,8 +1,11 @@
-"""Raw events for analysts, in files beside the ledger.
+"""Raw events for analysts, in places beside the ledger.
 
+errors      what can be wrong with such a place
 blocks      which events stand together, once and for all
 rows        an event as it is landed, and the hash of what it says
-parquet     the directory of blocks
-following   from the ledger into the directory, as the ledger grows
-comparing   the directory held against the ledger, block by block
+target      what every place is: blocks, each whole or not there
+parquet     a directory of files
+clickhouse  a table, by way of `clickhouse_connection`
+following   from the ledger into a place, as the ledger grows
+comparing   a place held against the ledger, block by block
 """

@@ -1,4 +1,4 @@
-"""The directory held against the ledger: count, order and content of every block."""
+"""What is landed held against the ledger: count, order and content of every block."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from tidemark.pipeline.landing.errors import LandingError
 from tidemark.pipeline.landing.following import events_of
-from tidemark.pipeline.landing.parquet import LandingError, OpenBlock, ParquetDirectory
 from tidemark.pipeline.landing.rows import SAID, ContentHash, rows_of
+from tidemark.pipeline.landing.target import LandingTarget, OpenBlock
 from tidemark.pipeline.source.database import LedgerDatabase
 
 
@@ -27,48 +28,58 @@ class BlockDifference(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Compared(msgspec.Struct, frozen=True, rename="camel"):
-    """How many blocks were looked at, how many events are right from the first on, and the first
-    thing that is not."""
+    """How many blocks of a place were looked at, how many events are right from the first on, and
+    the first thing that is not."""
 
+    target: str
     blocks: int
     events: int
     difference: BlockDifference | None = None
 
 
 def compare_blocks(
-    directory: ParquetDirectory,
+    target: LandingTarget,
     database: LedgerDatabase,
     *,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Compared | None:
     """None if it was stopped. Reads every block and all of the ledger that is landed."""
-    directory.require_same()
+    with target.attached():
+        return _compared(target, database, on_progress, stopped)
+
+
+def _compared(
+    target: LandingTarget,
+    database: LedgerDatabase,
+    on_progress: Callable[[int, int], None],
+    stopped: Callable[[], bool],
+) -> Compared | None:
     try:
-        blocks = [found.block for found in directory.blocks()]
+        blocks = [found.block for found in target.blocks()]
     except LandingError as error:
-        return Compared(0, 0, BlockDifference("", error.message))
+        return Compared(target.name, 0, 0, BlockDifference("", error.message))
     head = database.head().ingress_sequence
     events = 0
     for number, block in enumerate(blocks, start=1):
         if stopped():
             return None
+        name = target.name_of(block)
         try:
-            with directory.opened(block) as file:
-                difference = _difference(file, database)
-                reached = file.landed.last_sequence
+            with target.opened(block) as found:
+                difference = _difference(name, found, database)
+                reached = found.landed.last_sequence
         except LandingError as error:
-            difference, reached = BlockDifference(block.name, error.message), events
+            difference, reached = BlockDifference(name, error.message), events
         if difference is not None:
-            return Compared(number, events, difference)
+            return Compared(target.name, number, events, difference)
         events = reached
         on_progress(events, max(head, events))
-    return Compared(len(blocks), events)
+    return Compared(target.name, len(blocks), events)
 
 
-def _difference(file: OpenBlock, database: LedgerDatabase) -> BlockDifference | None:
-    found = file.landed
-    name = found.block.name
+def _difference(name: str, opened: OpenBlock, database: LedgerDatabase) -> BlockDifference | None:
+    found = opened.landed
     # Asked for again: the block may have been landed since.
     head = database.head().ingress_sequence
     if found.last_sequence > head:
@@ -76,16 +87,16 @@ def _difference(file: OpenBlock, database: LedgerDatabase) -> BlockDifference | 
             name, f"it reaches sequence {found.last_sequence:,}, and the ledger ends at {head:,}"
         )
     expected, actual = ContentHash(), ContentHash()
-    for batch in file.batches():
+    for batch in opened.batches():
         actual.add(batch)
     for batch in events_of(database, found.block, found.last_sequence):
         expected.add(batch)
     if expected.hexdigest() != actual.hexdigest():
         ledger = events_of(database, found.block, found.last_sequence)
-        difference = _first_difference(name, ledger, file.batches())
+        difference = _first_difference(name, ledger, opened.batches())
         assert difference is not None, "events have another hash, so one of them differs"
         return difference
-    if found.content_hash != actual.hexdigest():
+    if found.content_hash not in (None, actual.hexdigest()):
         return BlockDifference(name, "its events are right, and the hash in the file is not")
     return None
 

@@ -1,4 +1,4 @@
-"""From the ledger into the directory of blocks, as the ledger grows."""
+"""From the ledger into a place of blocks, as the ledger grows."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final
 import pyarrow as pa
 
 from tidemark.pipeline.landing.blocks import Block
-from tidemark.pipeline.landing.parquet import ParquetDirectory
 from tidemark.pipeline.landing.rows import landed, rows_of
+from tidemark.pipeline.landing.target import LandingTarget
 from tidemark.pipeline.output.errors import LedgerRewound
 from tidemark.pipeline.source.database import LedgerDatabase, events_missing
 
@@ -17,16 +17,16 @@ _ROWS_AT_ONCE: Final = 32_768
 
 
 class Lander:
-    """Lands what a ledger has. Made once the directory is held, and for each connection anew.
+    """Lands what a ledger has. Made once the target is held, and for each connection anew.
 
     Raises `LedgerRewound` if the ledger is not the one that was landed: it has fewer events, or
     another one in the place of the last.
     """
 
-    def __init__(self, directory: ParquetDirectory, database: LedgerDatabase) -> None:
-        self._directory = directory
+    def __init__(self, target: LandingTarget, database: LedgerDatabase) -> None:
+        self._target = target
         self._database = database
-        blocks = directory.blocks()
+        blocks = target.blocks()
         self.last_sequence = blocks[-1].last_sequence if blocks else 0
         if blocks:
             self._require_same(blocks[-1].block)
@@ -43,11 +43,11 @@ class Lander:
         `on_progress` is told the last sequence landed and the last there is.
         """
         upto = self._head()
-        for block in self._directory.schedule.blocks(self.last_sequence, upto):
+        for block in self._target.schedule.blocks(self.last_sequence, upto):
             last = min(block.last, upto)
             if stopped() or (only_whole and last < block.last):
                 return
-            self._directory.write(block, events_of(self._database, block, last), last)
+            self._target.write(block, events_of(self._database, block, last), last)
             self.last_sequence = last
             on_progress(last, upto)
 
@@ -55,7 +55,7 @@ class Lander:
         head = self._database.head().ingress_sequence
         if head < self.last_sequence:
             raise _rewound(
-                f"{self._directory.path} holds {self.last_sequence:,} events, and the ledger ends"
+                f"{self._target.place} holds {self.last_sequence:,} events, and the ledger ends"
                 f" at {head:,}"
             )
         return head
@@ -64,12 +64,12 @@ class Lander:
         """What a ledger holds after it was restored is of a later time, so its last event tells."""
         self._head()
         last = self.last_sequence
-        with self._directory.opened(block) as file:
+        with self._target.opened(block) as file:
             found = file.last_row()
         [expected] = rows_of(landed(self._database.events(last - 1, last, None)))
         if found != expected:
             raise _rewound(
-                f"the last event in {self._directory.path}, {last:,}, is another one in this ledger"
+                f"the last event in {self._target.place}, {last:,}, is another one in this ledger"
             )
 
 
@@ -88,6 +88,6 @@ def events_of(database: LedgerDatabase, block: Block, last: int) -> Iterator[pa.
 def _rewound(message: str) -> LedgerRewound:
     return LedgerRewound(
         message,
-        hint="The ledger was restored from an old backup. Restore the newer one, or move that"
-        " directory away to have all blocks landed anew.",
+        hint="The ledger was restored from an old backup. Restore the newer one, or move what"
+        " is landed there away to have all blocks landed anew.",
     )

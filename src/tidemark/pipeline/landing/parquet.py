@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidemark.crash import crash_point
-from tidemark.errors import TidemarkError
 from tidemark.pipeline.files import (
     UNFINISHED_SUFFIX,
     Refusals,
@@ -29,37 +28,20 @@ from tidemark.pipeline.files import (
     replace_durably,
 )
 from tidemark.pipeline.landing.blocks import Block, Schedule
+from tidemark.pipeline.landing.errors import (
+    LandingError,
+    LandingRefused,
+    LandingRunning,
+    LandingUnavailable,
+)
 from tidemark.pipeline.landing.rows import LANDED_SCHEMA, ContentHash, rows_of
+from tidemark.pipeline.landing.target import Landed, OpenBlock
 
 # Spark and others pass over what begins like this when they read a directory.
 MANIFEST: Final = "_landing.json"
 _LOCK: Final = "_landing.lock"
 _LAST: Final = b"tidemark.last_sequence"
 _HASH: Final = b"tidemark.content_hash"
-
-
-class LandingError(TidemarkError):
-    """The directory does not hold what this ledger's landing would."""
-
-    code = "landing_mismatch"
-
-
-class LandingUnavailable(TidemarkError):
-    """The disk is full or does not answer. Trying again later may help."""
-
-    code = "landing_unavailable"
-
-
-class LandingRefused(TidemarkError):
-    """The files of a landing may not be written."""
-
-    code = "landing_refused"
-
-
-class LandingRunning(TidemarkError):
-    """Another process lands into this directory."""
-
-    code = "landing_running"
 
 
 _REFUSALS: Final = Refusals(LandingRefused, LandingUnavailable)
@@ -73,19 +55,7 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
     format: int = 1
 
 
-class Landed(msgspec.Struct, frozen=True):
-    """A block as its file says it is."""
-
-    block: Block
-    last_sequence: int
-    content_hash: str
-
-    @property
-    def is_whole(self) -> bool:
-        return self.last_sequence == self.block.last
-
-
-class OpenBlock:
+class _OpenFile:
     """A block that is being read."""
 
     def __init__(self, block: Block, file: pq.ParquetFile, path: Path) -> None:
@@ -118,8 +88,11 @@ class OpenBlock:
 class ParquetDirectory:
     """The blocks of one ledger."""
 
+    name = "parquet"
+
     def __init__(self, path: Path, schedule: Schedule, ledger_id: str) -> None:
         self.path = path
+        self.place = str(path)
         self.schedule = schedule
         self._manifest = Manifest(ledger_id, schedule.block_events)
 
@@ -140,7 +113,7 @@ class ParquetDirectory:
                     f"events are landed in {self.path} already",
                     hint="`tidemark up` does so too. Stop that process first.",
                 ) from error
-            self.require_same()
+            self._require_same()
             if not (self.path / MANIFEST).exists():
                 with replace_durably(self.path / MANIFEST, _REFUSALS) as file:
                     file.write(msgspec.json.format(msgspec.json.encode(self._manifest)) + b"\n")
@@ -149,27 +122,14 @@ class ParquetDirectory:
                     left.unlink()
             yield
 
-    def require_same(self) -> None:
-        """Raises `LandingError` if what is there is of another ledger or cut otherwise."""
-        path = self.path / MANIFEST
-        if not path.exists():
-            if any(Block.of_name(name) for name in self._names()):
-                raise _mismatch(f"{self.path} holds blocks and no {MANIFEST}")
-            return
-        try:
-            found = msgspec.json.decode(path.read_bytes(), type=Manifest)
-        except (OSError, msgspec.DecodeError) as error:
-            raise _mismatch(f"{path} cannot be read: {_first_line(error)}") from error
-        if found.ledger_id != self._manifest.ledger_id:
-            raise _mismatch(
-                f"{self.path} holds events of the ledger {found.ledger_id}, and this is"
-                f" {self._manifest.ledger_id}"
-            )
-        if found != self._manifest:
-            raise _mismatch(
-                f"{self.path} has blocks of {found.block_events:,} events, and"
-                f" {self._manifest.block_events:,} are configured"
-            )
+    @contextmanager
+    def attached(self) -> Iterator[None]:
+        """For reading, also while another process writes."""
+        self._require_same()
+        yield
+
+    def name_of(self, block: Block) -> str:
+        return block.name
 
     def blocks(self) -> list[Landed]:
         """All there are, in order. Raises `LandingError` if one is missing or is no block."""
@@ -211,9 +171,30 @@ class ParquetDirectory:
         path = self.path / block.name
         try:
             with pq.ParquetFile(path) as file:
-                yield OpenBlock(block, file, path)
+                yield _OpenFile(block, file, path)
         except (OSError, pa.ArrowException) as error:
             raise _mismatch(f"{path} cannot be read: {_first_line(error)}") from error
+
+    def _require_same(self) -> None:
+        path = self.path / MANIFEST
+        if not path.exists():
+            if any(Block.of_name(name) for name in self._names()):
+                raise _mismatch(f"{self.path} holds blocks and no {MANIFEST}")
+            return
+        try:
+            found = msgspec.json.decode(path.read_bytes(), type=Manifest)
+        except (OSError, msgspec.DecodeError) as error:
+            raise _mismatch(f"{path} cannot be read: {_first_line(error)}") from error
+        if found.ledger_id != self._manifest.ledger_id:
+            raise _mismatch(
+                f"{self.path} holds events of the ledger {found.ledger_id}, and this is"
+                f" {self._manifest.ledger_id}"
+            )
+        if found != self._manifest:
+            raise _mismatch(
+                f"{self.path} has blocks of {found.block_events:,} events, and"
+                f" {self._manifest.block_events:,} are configured"
+            )
 
     def _names(self) -> list[str]:
         with refusals_told(self.path, _REFUSALS):
