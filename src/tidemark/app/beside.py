@@ -20,6 +20,7 @@ from tidemark.app.store_loop import StoreLoop
 from tidemark.config import Config
 from tidemark.ledger.port import LedgerStore
 from tidemark.pipeline.fold.task import OpenViews
+from tidemark.pipeline.landing.reading import LandedBlocks
 from tidemark.pipeline.output.batch import Frontier
 from tidemark.pipeline.running import Pipeline
 from tidemark.pipeline.session import start_session, stop_session
@@ -74,8 +75,13 @@ class Follower:
         stores: StoreLoop,
         on_progress: OnProgress,
         stop: threading.Event,
+        blocks: LandedBlocks | None = None,
     ) -> None:
-        """`config` is one that is `apart`, `open_views` opens its views in another process."""
+        """`config` is one that is `apart`, `open_views` opens its views in another process.
+
+        What is in `blocks` is read from there.
+        """
+        self._blocks = None if blocks is None else blocks.as_option()
         self._pipeline = partial(
             Pipeline, spark, config, ledger, views, open_views, loop=stores.loop, stopping=stop
         )
@@ -84,7 +90,11 @@ class Follower:
     def follow(self, upto: Frontier, *, check: Callable[[], None] = lambda: None) -> None:
         """Folds up to this commit. `check` is called before, when the views are declared."""
         pipeline = self._pipeline(
-            read_stream=partial(ledger_stream, end=Offset(upto.received_at, upto.ingress_sequence)),
+            read_stream=partial(
+                ledger_stream,
+                end=Offset(upto.received_at, upto.ingress_sequence),
+                blocks=self._blocks,
+            ),
             on_progress=lambda done: self._on_progress(
                 RECOMPUTE, done.frontier.ingress_sequence, upto.ingress_sequence
             ),

@@ -20,10 +20,13 @@ from tidemark.ledger.opening import open_ledger
 from tidemark.pipeline.landing.blocks import Schedule
 from tidemark.pipeline.landing.clickhouse import ClickHouseTable
 from tidemark.pipeline.landing.comparing import Compared, compare_blocks
-from tidemark.pipeline.landing.errors import LandingUnavailable
+from tidemark.pipeline.landing.errors import LandingError, LandingUnavailable
 from tidemark.pipeline.landing.following import Lander
 from tidemark.pipeline.landing.parquet import ParquetDirectory
+from tidemark.pipeline.landing.reading import LandedBlocks
 from tidemark.pipeline.landing.target import LandingTarget
+from tidemark.pipeline.output.errors import LedgerRewound
+from tidemark.pipeline.session_options import is_local
 from tidemark.pipeline.source.datasource import open_database
 from tidemark.pipeline.source.frames import ledger_address
 
@@ -86,17 +89,32 @@ def compare_landing(
     return compared
 
 
+def landed_blocks(config: Config, ledger_id: str) -> LandedBlocks | None:
+    """What a process on this machine may read in place of the ledger; None if there is nothing."""
+    if not config.landing.parquet.enabled or not is_local(config.spark.master):
+        return None
+    directory = parquet_directory(config, ledger_id)
+    try:
+        with directory.attached(), open_database(ledger_address(config)) as database:
+            # It looks whether the files are those of this ledger.
+            Lander(directory, database)
+            return LandedBlocks.in_directory(directory)
+    except (LandingError, LandingUnavailable, LedgerRewound) as error:
+        log.warning("the ledger is read, and not what is landed: %s", error.message)
+        return None
+
+
 def _wanted(config: Config) -> list[_Wanted]:
     landing = config.landing
     wanted = []
     if landing.parquet.enabled:
-        wanted.append(_Wanted(partial(_parquet, config), landing.parquet.every_us))
+        wanted.append(_Wanted(partial(parquet_directory, config), landing.parquet.every_us))
     if landing.clickhouse.enabled:
         wanted.append(_Wanted(partial(_clickhouse, config), landing.clickhouse.every_us))
     return wanted
 
 
-def _parquet(config: Config, ledger_id: str) -> ParquetDirectory:
+def parquet_directory(config: Config, ledger_id: str) -> ParquetDirectory:
     settings = config.landing.parquet
     path = config.state_dir.absolute() / (settings.path or f"{_DIRECTORY}/parquet")
     return ParquetDirectory(path, Schedule(settings.block_events), ledger_id)

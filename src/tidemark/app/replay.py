@@ -29,6 +29,7 @@ from tidemark.app.beside import (
     own_session,
 )
 from tidemark.app.high_water import HighWater
+from tidemark.app.landing import landed_blocks
 from tidemark.app.pipeline import only_one_pipeline
 from tidemark.app.store_loop import StoreLoop
 from tidemark.canonical import canonical_json, content_hash
@@ -127,6 +128,7 @@ def replay_views(
                 stores=stores,
                 on_progress=on_progress,
                 stop=stop,
+                blocks=landed_blocks(config, ledger.ledger_id),
             )
             work = _Replay(config, replica, ledger, live, beside, follower, stores, on_progress)
             with _told_of(name):

@@ -21,9 +21,9 @@ from tidemark.clock import SystemClock
 def backup(directory: Path, config_path: Path | None, as_json: bool) -> None:
     """Copy ledger, views and triggers while they are used.
 
-    Puts them into a new DIRECTORY. Servers and the pipeline may run meanwhile. To restore, stop them and put the files back: what
-    the views lack is folded again from the ledger. Stores on PostgreSQL are not copied: `pg_dump`
-    has them all as of one moment.
+    Puts them into a new DIRECTORY. Servers and the pipeline may run meanwhile. To restore, stop
+    them and put the files back: what the views lack is folded again from the ledger. Stores on
+    PostgreSQL are not copied: `pg_dump` has them all as of one moment.
     """
     from tidemark.app.backup import take_backup
 

@@ -5,6 +5,7 @@
 `max_rows`    stream: the most rows of a micro-batch, unless one commit has more
 `start`       stream: the offset to begin at, where Spark has no checkpoint
 `end`         stream: the offset to end at; without it there is no end
+`blocks`      stream: what is landed, as `LandedBlocks` has it; read from there, not from the ledger
 `after`, `upto`       at rest: the times of two commits; the first is left out, the last is read
 `owners`, `streams`   at rest: read only these, as JSON lists, and no commits
 """
@@ -49,8 +50,12 @@ from tidemark.pipeline.source.schema import SOURCE_NAME, SPARK_SCHEMA
 SQLITE_SCHEME: Final = "sqlite:///"
 
 
-def open_database(address: str) -> LedgerDatabase:
-    """The database of a ledger, to be read by this process only."""
+def open_database(address: str, blocks: str | None = None) -> LedgerDatabase:
+    """The database of a ledger, to be read by this process only; its events from `blocks`."""
+    if blocks:
+        from tidemark.pipeline.landing.reading import DatabaseWithBlocks, LandedBlocks
+
+        return DatabaseWithBlocks(open_database(address), LandedBlocks.from_option(blocks))
     if address.startswith(SQLITE_SCHEME):
         from tidemark.pipeline.source.sqlite import SqliteLedgerDatabase
 
@@ -109,6 +114,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._max_rows = int(options["max_rows"]) if options.get("max_rows") else None
         self._start = options.get("start", "")
         self._target = Offset.from_option(options["end"]) if options.get("end") else None
+        self._blocks = options.get("blocks")
         # Made when it is needed: this object also travels to the tasks.
         self._database: LedgerDatabase | None = None
 
@@ -148,7 +154,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return shared_out(database, after, upto, Selection(), self._partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _read(self._address, partition)
+        return _read(self._address, partition, self._blocks)
 
     def stop(self) -> None:
         if self._database is not None:
@@ -161,7 +167,9 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._database
 
 
-def _read(address: str, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def _read(
+    address: str, partition: InputPartition, blocks: str | None = None
+) -> Iterator[pa.RecordBatch]:
     assert isinstance(partition, LedgerPartition)
-    with brought_home(), open_database(address) as database:
+    with brought_home(), open_database(address, blocks) as database:
         yield from read_partition(database, partition)

@@ -32,8 +32,12 @@ def ledger_stream(
     end: Offset | None = None,
     max_rows: int | None = None,
     partitions: int | None = None,
+    blocks: str | None = None,
 ) -> DataFrame:
-    """The ledger as a stream of events and commits, from `start` where there is no checkpoint."""
+    """The ledger as a stream of events and commits, from `start` where there is no checkpoint.
+
+    `blocks` says what is landed, where events need not be read from the ledger itself.
+    """
     spark.dataSource.register(LedgerSource)
     reader = (
         spark.readStream.format(SOURCE_NAME)
@@ -45,6 +49,8 @@ def ledger_stream(
         reader = reader.option("max_rows", max_rows)
     if end is not None:
         reader = reader.option("end", json.dumps(end.as_json()))
+    if blocks is not None:
+        reader = reader.option("blocks", blocks)
     return reader.load()
 
 
