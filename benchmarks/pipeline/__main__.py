@@ -17,12 +17,13 @@ from benchmarks.pipeline.catch_up import measure_catch_up
 from benchmarks.pipeline.growth import measure_growth
 from benchmarks.pipeline.landing import measure_landing
 from benchmarks.pipeline.latency import measure_latency
+from benchmarks.pipeline.replay import measure_replay
 from benchmarks.pipeline.report import report
 from benchmarks.pipeline.results import Results, targets
 from benchmarks.pipeline.rig import FULL, QUICK, Rig
 from benchmarks.pipeline.windows import measure_windows
 
-PARTS: Final = ("catch-up", "windows", "landing", "growth", "latency")
+PARTS: Final = ("catch-up", "windows", "landing", "replay", "growth", "latency")
 DESCRIPTION: Final = "Measures the pipeline beside what plain Spark and DuckDB take for less."
 
 
@@ -52,6 +53,7 @@ async def _measure(options: argparse.Namespace, arguments: list[str]) -> Results
             catch_up=await measure_catch_up(rig) if "catch-up" in parts else None,
             windows=await measure_windows(rig) if "windows" in parts else None,
             landing=await measure_landing(rig) if "landing" in parts else None,
+            replay=await measure_replay(rig) if "replay" in parts else None,
             growth=await measure_growth(rig) if "growth" in parts else None,
             latency=await measure_latency(rig) if "latency" in parts else None,
             seconds=time.monotonic() - began,

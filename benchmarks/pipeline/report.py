@@ -9,6 +9,7 @@ from benchmarks.pipeline.catch_up import CatchUps
 from benchmarks.pipeline.growth import GROWTH_STORE, Step
 from benchmarks.pipeline.landing import BLOCK_EVENTS, LANDING_STORE, Landings
 from benchmarks.pipeline.latency import LATENCY_STORE, Latency
+from benchmarks.pipeline.replay import Replays
 from benchmarks.pipeline.results import Results, targets
 from benchmarks.pipeline.windows import SIZE, WINDOW_STORE, Windowed
 
@@ -29,6 +30,8 @@ def _lines(results: Results) -> Iterator[str]:
         yield from _windows(results.windows)
     if results.landing is not None:
         yield from _landing(results.landing)
+    if results.replay is not None:
+        yield from _replay(results.replay)
     yield from section("Promised")
     yield from table(
         ("", "wanted", "measured", "met"),
@@ -144,6 +147,21 @@ def _windows(found: Windowed) -> Iterator[str]:
     ):
         rows.append((f"plain {name}", f"{events / seconds:,.0f}", *("",) * 4))
     yield from table(("", "events/s", "runs", "of Spark", "of DuckDB", "peak MiB"), rows)
+
+
+def _replay(found: Replays) -> Iterator[str]:
+    yield from section(
+        f"Replay of {found.events:,} events beside live views of {found.rows:,} rows"
+        " (every row compared, no difference)"
+    )
+    rows = (
+        ("the live views, caught up", found.live_s),
+        ("a replay that reads the ledger", found.from_ledger_s),
+        ("a replay that reads landed blocks", found.from_blocks_s),
+    )
+    yield from table(
+        ("", "events/s"), [(what, f"{found.events / seconds:,.0f}") for what, seconds in rows]
+    )
 
 
 def _landing(found: Landings) -> Iterator[str]:

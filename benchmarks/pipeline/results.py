@@ -13,6 +13,7 @@ from benchmarks.pipeline.catch_up import CatchUps
 from benchmarks.pipeline.growth import Step
 from benchmarks.pipeline.landing import Landings
 from benchmarks.pipeline.latency import Latency
+from benchmarks.pipeline.replay import Replays
 from benchmarks.pipeline.windows import Windowed
 
 LEAST_EVENTS_PER_S: Final = 30_000
@@ -32,6 +33,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     latency: list[Latency] | None = None
     windows: Windowed | None = None
     landing: Landings | None = None
+    replay: Replays | None = None
 
 
 def targets(results: Results) -> Iterator[Target]:

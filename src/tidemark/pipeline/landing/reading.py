@@ -106,7 +106,7 @@ class DatabaseWithBlocks(LedgerDatabase):
 def _unusable(path: Path, why: str) -> LandingError:
     return LandingError(
         f"{path} is no whole block: it {why}",
-        hint="`tidemark verify --deep` says what is wrong. Move the files of the landing away to have"
+        hint="`tidemark verify --deep` says what is wrong. Move the landed files away to have"
         " all blocks landed anew, or set landing.parquet.enabled to false to read the ledger.",
         field="landing.parquet",
     )
