@@ -5,6 +5,10 @@ MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 FIND_JAVA := $(BIN)/python -m tidemark.pipeline.java
 
+# Tests start hundreds of Python processes. Where this is set, as in many a container, each of them
+# would compile all of Tidemark for itself.
+unexport PYTHONDONTWRITEBYTECODE
+
 # How many tests run at once: many of them wait for a process more than they work.
 JOBS ?= 4
 

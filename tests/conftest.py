@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -52,6 +52,16 @@ def _failed_if_skipped(report: R) -> R:
         report.outcome = "failed"
         report.longrepr = f"{NO_SKIP}{reason}"
     return report
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Who runs which file, where several processes of pytest run at once."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from tests.scheduling import FewSparkSessions
+
+    return FewSparkSessions(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -153,7 +153,7 @@ class Rig:
         url = self.postgres.create_database() if store == "postgres" else None
         env = {} if url is None else {"TIDEMARK_VIEW_STORE__URL": url}
         # Everything that is not named has its default.
-        with TidemarkServer(json.dumps(document), env, directory=self.home) as server:
+        with TidemarkServer(json.dumps(document), env, directory=self.home, forked=False) as server:
             config = load_config(server.config_path, dict(server.env))
             tables = {table.name: table for table in Definitions.of(config).tables}
             opened = await open_views(config)

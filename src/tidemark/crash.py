@@ -42,7 +42,17 @@ POINTS = (
 )
 
 
-def _armed() -> tuple[str, int] | None:
+_target: tuple[str, int] | None = None
+_reached = 0
+
+
+def arm() -> None:
+    """Do as the environment says. A process that was given another environment asks for it."""
+    global _target, _reached
+    _target, _reached = _wanted(), 0
+
+
+def _wanted() -> tuple[str, int] | None:
     setting = os.environ.get("TIDEMARK_CRASH_AT")
     if not setting:
         return None
@@ -50,10 +60,6 @@ def _armed() -> tuple[str, int] | None:
     if name not in POINTS:
         raise ValueError(f"TIDEMARK_CRASH_AT names no crash point: {name!r}; there are {POINTS}")
     return name, int(count or 1)
-
-
-_target = _armed()
-_reached = 0
 
 
 def crash_point(name: str) -> None:
@@ -64,3 +70,6 @@ def crash_point(name: str) -> None:
     _reached += 1
     if _reached >= _target[1]:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+arm()

@@ -7,8 +7,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,6 +36,7 @@ from tests.contract.stores import (
     append,
     append_history,
 )
+from tests.services.nursery import run
 from tests.unit.planted import assert_catches
 from tidemark.crash import POINTS
 from tidemark.errors import ImportRefused, LedgerUnavailable
@@ -45,8 +44,6 @@ from tidemark.event_files import EventLine
 from tidemark.ledger import importer
 from tidemark.ledger.history import Place
 from tidemark.ledger.history_order import HistoryOrder
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -363,5 +360,5 @@ async def contents_of_one_run(history: list[Event], directory: Path) -> Any:
 
 def import_in_a_child(url: str, path: Path, work_dir: Path, armed: str | None) -> int:
     environment = os.environ | ({} if armed is None else {"TIDEMARK_CRASH_AT": armed})
-    command = [sys.executable, "-m", "tests.contract.import_child", url, str(path), str(work_dir)]
-    return subprocess.run(command, env=environment, cwd=ROOT, check=False).returncode
+    arguments = ["-m", "tests.contract.import_child", url, str(path), str(work_dir)]
+    return run(arguments, env=environment).returncode

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +21,7 @@ from tests.contract.views_home import (
     position,
     writes,
 )
+from tests.services.nursery import run
 
 pytest_plugins = ("tests.contract.triggers_fixtures",)
 
@@ -33,16 +33,8 @@ async def evaluate(views_url: str, triggers_url: str, crash_at: str | None) -> i
     environment = dict(os.environ)
     if crash_at is not None:
         environment["TIDEMARK_CRASH_AT"] = crash_at
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "tests.contract.trigger_evaluator",
-        views_url,
-        triggers_url,
-        env=environment,
-        cwd=Path(__file__).parents[2],
-    )
-    return await process.wait()
+    arguments = ["-m", "tests.contract.trigger_evaluator", views_url, triggers_url]
+    return (await asyncio.to_thread(run, arguments, env=environment)).returncode
 
 
 @pytest.fixture

@@ -5,26 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 
 import pytest
 
 from tests.contract.views_committer import FIRST, second
 from tests.contract.views_home import POSITIONS, ViewsHome, everything, frontier
+from tests.services.nursery import run
 
 pytest_plugins = ("tests.contract.views_fixtures",)
 
 
 async def killed_at(point: str, url: str) -> None:
     """The second batch is under way when the process dies."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "tests.contract.views_committer",
-        url,
-        env=os.environ | {"TIDEMARK_CRASH_AT": f"{point}:2"},
-    )
-    assert await process.wait() == -signal.SIGKILL
+    arguments = ["-m", "tests.contract.views_committer", url]
+    environment = os.environ | {"TIDEMARK_CRASH_AT": f"{point}:2"}
+    killed = await asyncio.to_thread(run, arguments, env=environment)
+    assert killed.returncode == -signal.SIGKILL, killed.stdout
 
 
 @pytest.mark.parametrize("point", ["views.before_commit", "views.after_commit"])

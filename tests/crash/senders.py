@@ -188,6 +188,14 @@ class Publishers:
                 self.check()
                 await asyncio.sleep(self._pause_s / 4)
 
+    async def disconnected(self, count: int, timeout_s: float = ANSWERED_WITHIN_S) -> None:
+        """Returns when `count` more attempts get no answer at all than now."""
+        wanted = self.disconnections.total() + count
+        async with asyncio.timeout(timeout_s):
+            while self.disconnections.total() < wanted:
+                self.check()
+                await asyncio.sleep(self._pause_s / 4)
+
     def check(self) -> None:
         """Raise what a sender met, if one has given up."""
         for task in self._tasks:

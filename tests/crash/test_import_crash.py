@@ -8,7 +8,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +15,7 @@ import pytest
 
 from tests.crash.history import History, violations
 from tests.crash.reading import SQLITE_SCHEME, read_history
+from tests.services.nursery import run
 from tidemark.config.sample import sample_text
 from tidemark.ledger.importer import EVENTS_TOGETHER
 
@@ -63,18 +63,12 @@ def run_import(
     environment |= {"TIDEMARK_LEDGER__URL": ledger_url, "TIDEMARK_LEDGER__SALT": "the same salt"}
     if crash_at is not None:
         environment["TIDEMARK_CRASH_AT"] = crash_at
-    return subprocess.run(
-        [sys.executable, "-m", "tidemark", "import", str(history_file), "--config", str(config)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    arguments = ["-m", "tidemark", "import", str(history_file), "--config", str(config)]
+    return run(arguments, env=environment)
 
 
 def assert_imported(done: subprocess.CompletedProcess[str]) -> None:
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout
 
 
 async def read_sound(ledger_url: str) -> History:
@@ -88,7 +82,7 @@ async def test_an_import_killed_at_a_point_goes_on_and_ends_as_if_it_had_not_bee
     ledger_url: str, point: str, history_file: Path, undisturbed: History
 ) -> None:
     killed = run_import(history_file, ledger_url, crash_at=f"{point}:2")
-    assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
+    assert killed.returncode == -signal.SIGKILL, killed.stdout
     begun = await read_sound(ledger_url)
     assert len(begun.commits) == (4 if point == "import.after_commit" else 2)
     assert_imported(run_import(history_file, ledger_url))

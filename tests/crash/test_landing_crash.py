@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ import pytest
 
 from tests.contract.events import draft, request
 from tests.services.clickhouse import chdb_engine
+from tests.services.nursery import run
 from tidemark.clock import SystemClock
 from tidemark.config import load_config
 from tidemark.ingress.drafts import no_corrections
@@ -39,18 +39,11 @@ landing: {{parquet: {{enabled: true, block_events: {BLOCK}}}}}
 CLICKHOUSE_CONFIG: Final = CONFIG.replace("parquet", "clickhouse")
 
 
-def run(home: Path, *args: str, crash_at: str | None = None) -> subprocess.CompletedProcess[str]:
+def land(home: Path, crash_at: str | None = None) -> subprocess.CompletedProcess[str]:
     environment = {n: v for n, v in os.environ.items() if not n.startswith("TIDEMARK_")}
     if crash_at is not None:
         environment["TIDEMARK_CRASH_AT"] = crash_at
-    return subprocess.run(
-        [sys.executable, "-m", "tidemark", *args],
-        cwd=home,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run(["-m", "tidemark", "land", "--until-caught-up"], cwd=home, env=environment)
 
 
 def fill(home: Path, first: int, last: int) -> None:
@@ -89,8 +82,8 @@ def test_a_landing_killed_at_every_point_of_a_block_leaves_no_trace_of_it(home: 
     reached = 0
     for point in PARQUET_POINTS:
         # In its second block, so that one of its own is whole.
-        done = run(home, "land", "--until-caught-up", crash_at=f"{point}:2")
-        assert done.returncode == -signal.SIGKILL, done.stderr
+        done = land(home, crash_at=f"{point}:2")
+        assert done.returncode == -signal.SIGKILL, done.stdout
         found = sequences(home)
         assert found == list(range(1, len(found) + 1)), point
         assert len(found) % BLOCK == 0, point
@@ -101,25 +94,25 @@ def test_a_landing_killed_at_every_point_of_a_block_leaves_no_trace_of_it(home: 
             for path in sorted((home / "state" / "landing" / "parquet").glob("events-*"))[1:]:
                 path.unlink()
             reached = BLOCK
-    assert run(home, "land", "--until-caught-up").returncode == 0
+    assert land(home).returncode == 0
     disturbed = files(home)
     assert sequences(home) == list(range(1, EVENTS + 1))
     assert not list((home / "state" / "landing" / "parquet").glob("*.unfinished"))
     for path in (home / "state" / "landing" / "parquet").glob("*"):
         path.unlink()
-    assert run(home, "land", "--until-caught-up").returncode == 0
+    assert land(home).returncode == 0
     assert files(home) == disturbed
 
 
 def test_a_block_that_was_growing_is_as_it_was_when_its_next_writing_is_killed(home: Path) -> None:
-    assert run(home, "land", "--until-caught-up").returncode == 0
+    assert land(home).returncode == 0
     before = files(home)
     fill(home, EVENTS, EVENTS + 10)
     for point in PARQUET_POINTS[:2]:
-        done = run(home, "land", "--until-caught-up", crash_at=point)
-        assert done.returncode == -signal.SIGKILL, done.stderr
+        done = land(home, crash_at=point)
+        assert done.returncode == -signal.SIGKILL, done.stdout
         assert files(home) == before
-    assert run(home, "land", "--until-caught-up").returncode == 0
+    assert land(home).returncode == 0
     assert sequences(home) == list(range(1, EVENTS + 11))
     assert list(files(home))[:-1] == list(before)[:-1]
 
@@ -141,17 +134,17 @@ def test_a_landing_in_clickhouse_that_is_killed_leaves_no_hole_and_nothing_twice
     (home / "tidemark.yaml").write_text(CLICKHOUSE_CONFIG)
     # Each time one block is landed, and the next is being landed when it dies.
     for point, reached in zip(CLICKHOUSE_POINTS, (50, 100, EVENTS), strict=True):
-        done = run(home, "land", "--until-caught-up", crash_at=f"{point}:2")
-        assert done.returncode == -signal.SIGKILL, done.stderr
+        done = land(home, crash_at=f"{point}:2")
+        assert done.returncode == -signal.SIGKILL, done.stdout
         assert in_clickhouse(home) == in_blocks(reached), point
     # A block that was growing is as it was when its next writing is killed.
     fill(home, EVENTS, EVENTS + 10)
     for point in CLICKHOUSE_POINTS[:2]:
-        done = run(home, "land", "--until-caught-up", crash_at=point)
-        assert done.returncode == -signal.SIGKILL, done.stderr
+        done = land(home, crash_at=point)
+        assert done.returncode == -signal.SIGKILL, done.stdout
     assert in_clickhouse(home) == in_blocks(EVENTS)
     for _ in range(2):
-        assert run(home, "land", "--until-caught-up").returncode == 0
+        assert land(home).returncode == 0
         assert in_clickhouse(home) == in_blocks(EVENTS + 10)
     with chdb_engine(home / "state" / "landing" / "chdb") as engine:
         assert engine.rows("SHOW TABLES FROM tidemark") == [("events",), ("events_landing",)]

@@ -6,15 +6,14 @@ import asyncio
 import os
 import random
 import signal
-import sys
 from collections import defaultdict
-from pathlib import Path
 from typing import Final
 
 from standardwebhooks import Webhook
 
 from tests.contract.triggers_home import Triggers, TriggersHome, enqueue, event, new_trigger
 from tests.crash.webhook_child import SECRET
+from tests.services.nursery import run
 from tests.services.webhook_receiver import Received, WebhookReceiver, reply
 from tidemark.live.triggers.port import DeliveryRecord
 
@@ -22,7 +21,6 @@ WEBHOOK_POINTS: Final = ("webhook.claimed", "webhook.sent", "webhook.settled")
 PASSAGES: Final = (1, 3, 8)
 EVENTS: Final = 300
 ROWS: Final = 25
-ROOT: Final = Path(__file__).resolve().parents[2]
 
 
 async def run_child(url: str, crash_at: str | None) -> int:
@@ -30,11 +28,8 @@ async def run_child(url: str, crash_at: str | None) -> int:
     env.pop("TIDEMARK_CRASH_AT", None)
     if crash_at is not None:
         env["TIDEMARK_CRASH_AT"] = crash_at
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.crash.webhook_child", url, cwd=ROOT, env=env
-    )
-    async with asyncio.timeout(120):
-        return await child.wait()
+    arguments = ["-m", "tests.crash.webhook_child", url]
+    return (await asyncio.to_thread(run, arguments, env=env)).returncode
 
 
 async def fill(triggers: Triggers, webhook: str) -> dict[str, list[str]]:

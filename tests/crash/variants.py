@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Self
-from unittest import mock
+from typing import Any, Final
 
-from tests.services import tidemark_server
 from tests.services.tidemark_server import PROGRAM, TidemarkServer
 
 # Commits only every fifth group, as if somebody had found a way to be faster: what is acknowledged
@@ -76,12 +74,11 @@ postgres.event_rows = hanging_rows
 
 
 class VariantServer(TidemarkServer):
-    """A Tidemark that runs the text of `variant` before it serves."""
+    """A Tidemark that runs the text of `variant` before it loads what it serves with."""
 
     def __init__(self, variant: str, **options: Any) -> None:
-        super().__init__(**options)
+        super().__init__(forked=not variant, **options)
         self._variant = variant
 
-    def start(self, *, wait: bool = True) -> Self:
-        with mock.patch.object(tidemark_server, "PROGRAM", self._variant + PROGRAM):
-            return super().start(wait=wait)
+    def _program(self) -> str:
+        return self._variant + PROGRAM

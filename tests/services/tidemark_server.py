@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from tests.services.nursery import Forked, shared_nursery
 from tests.services.ports import free_port
 from tidemark.config.sample import sample_text
 
@@ -59,7 +60,8 @@ class TidemarkServer:
     `config` is the text of its `tidemark.yaml` (the sample by default), `env` are environment
     variables for it, such as `{"TIDEMARK_CRASH_AT": "ledger.before_commit"}`, and `ledger_url` is
     where its ledger is, unless it is SQLite in the state directory. Variables of whoever runs the
-    tests that begin with `TIDEMARK_` do not reach it.
+    tests that begin with `TIDEMARK_` do not reach it. `forked` spares it the time in which it would
+    load its modules; where it must load them itself, it is started as any program is.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class TidemarkServer:
         *,
         ledger_url: str | None = None,
         directory: Path | None = None,
+        forked: bool = True,
     ) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="tidemark-server-", dir=directory))
         self.config_path = self.directory / "tidemark.yaml"
@@ -78,7 +81,8 @@ class TidemarkServer:
         if ledger_url is not None:
             self.env["TIDEMARK_LEDGER__URL"] = ledger_url
         self._log = self.directory / "server.log"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._forked = forked
+        self._process: subprocess.Popen[bytes] | Forked | None = None
         self._was_ready = False
 
     # What a test says about the server.
@@ -211,9 +215,15 @@ class TidemarkServer:
     def _spawn(self) -> None:
         self._reap()
         with self._log.open("ab") as log:
+            arguments = ["-c", self._program(), str(self.config_path)]
+            if self._forked:
+                self._process = shared_nursery().fork(
+                    arguments, output=log, cwd=self.directory, env=self._environment()
+                )
+                return
             # A session of its own: Ctrl-C in the terminal is for the tests, which then stop it.
             self._process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, str(self.config_path)],
+                [sys.executable, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -221,6 +231,9 @@ class TidemarkServer:
                 cwd=self.directory,
                 env=self._environment(),
             )
+
+    def _program(self) -> str:
+        return PROGRAM
 
     def _ready_status(self) -> int | None:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=10)
