@@ -28,6 +28,14 @@ def importing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
+def place_of_pyspark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs in a worker."""
+    import pyspark
+
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict({"place": [pyspark.__file__]})
+
+
 def run(step: dict[str, Any]) -> dict[str, Any]:
     config = SparkTestConfig(
         step.get("master", "local[2]"), step.get("options", {}), step.get("java_home")
@@ -45,6 +53,7 @@ def run(step: dict[str, Any]) -> dict[str, Any]:
         "sources": _registered_sources(jvm),
         "sum": spark.range(10).selectExpr("sum(id)").collect()[0][0],
         "rows": spark.range(5).mapInArrow(importing, "id long").count(),
+        "pyspark": spark.range(1).mapInArrow(place_of_pyspark, "place string").collect()[0][0],
         "same": start_session(config, state_dir=Path(step["state_dir"])) is spark,
         "own_interrupt": signal.getsignal(signal.SIGINT) is before,
         "secret": os.environ.get("PYSPARK_GATEWAY_SECRET"),

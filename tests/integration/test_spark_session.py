@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyspark
+
 from tidemark.pipeline.java import find_java
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,6 +54,8 @@ def test_a_session_runs_with_our_options_and_the_users_and_can_be_started_again(
         assert answer["other"]["code"] == "spark_unavailable"
         # Else Spark starts processes to look for them.
         assert answer["sources"] == "Some(Map())"
+        # Else each of its Python processes compiles it first.
+        assert answer["pyspark"] == pyspark.__file__
     assert first["settings"] == dict(zip(names, ["UTC", "true", "5", "false", odd], strict=True))
     # Nothing of the first session is left in the second, not even its Java.
     assert second["settings"] == dict(zip(names, ["UTC", "true", "2", "false", None], strict=True))

@@ -21,11 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import pyspark
 from pyspark.find_spark_home import _find_spark_home
 
 from tidemark.pipeline.class_archive import ARCHIVING, sharing
 from tidemark.pipeline.errors import SparkUnavailable
 from tidemark.pipeline.java import Java
+from tidemark.pipeline.session_options import is_local
 
 START_TIMEOUT_S: Final = 120.0
 STOP_TIMEOUT_S: Final = 20.0
@@ -181,7 +183,13 @@ def _classpath(options: Mapping[str, str]) -> list[str]:
 def _environment(java: Java, options: Mapping[str, str], connection: Path) -> dict[str, str]:
     environ = dict(os.environ)
     environ["JAVA_HOME"] = str(java.home)
-    environ["SPARK_HOME"] = _find_spark_home()
+    environ["SPARK_HOME"] = home = _find_spark_home()
+    if is_local(options["spark.master"]) and Path(home) == Path(pyspark.__file__).parent:
+        # With a home, Spark has its Python processes load PySpark from an archive of sources there,
+        # which each of them compiles anew: one takes twice as long to start. Without, they load
+        # what this process has loaded.
+        del environ["SPARK_HOME"]
+        environ.setdefault("SPARK_CONF_DIR", str(Path(home) / "conf"))
     environ["SPARK_CONNECT_MODE"] = "0"
     # Spark's scripts say it, and executors that Spark starts on this machine need it.
     environ.setdefault("SPARK_SCALA_VERSION", _SCALA_VERSION)
