@@ -10,7 +10,7 @@ import pytest
 from tests.services.fed_views import FedViews
 from tests.services.live_server import VIEW, position
 from tests.services.ports import free_port
-from tidemark.app.pipeline import _prune, _try_to_prune
+from tidemark.app.pipeline import _try_to_prune, prune_changes
 from tidemark.config import Config, load_config
 from tidemark.config.sample import sample_text
 from tidemark.live.triggers.definition import NewTrigger
@@ -57,9 +57,9 @@ async def test_an_old_trigger_holds_the_log_only_where_something_is_live(tmp_pat
     live, quiet = config(tmp_path), config(tmp_path, LIVE__ENABLED="false")
     views = await filled(live)
     await follow_from_the_beginning(live)
-    await _prune(live, views)
+    await prune_changes(live, views)
     assert await is_kept(views)
-    await _prune(quiet, views)
+    await prune_changes(quiet, views)
     assert not await is_kept(views)
     await views.close()
 

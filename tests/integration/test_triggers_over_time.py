@@ -33,7 +33,7 @@ from tests.integration.trigger_calls import (
 )
 from tests.services.live_server import position
 from tests.services.webhook_receiver import WebhookReceiver
-from tidemark.app.pipeline import _prune
+from tidemark.app.pipeline import prune_changes
 from tidemark.config.sample import sample_text
 from tidemark.pipeline.output.errors import ChangesForgotten
 
@@ -108,7 +108,7 @@ async def test_changes_that_a_trigger_has_not_seen_are_kept(tmp_path: Path) -> N
         assert await asyncio.to_thread(server.stop) == 0
         for quantity in ("10", "1", "11", "2", "12"):
             await world.commit([position("a", "X", quantity)])
-        await _prune(world.config, world.store)
+        await prune_changes(world.config, world.store)
         page = await world.store.read_changes("positions", since, None, limit=100)
         assert len(page.changes) == 5
         await asyncio.to_thread(server.start)
@@ -116,7 +116,7 @@ async def test_changes_that_a_trigger_has_not_seen_are_kept(tmp_path: Path) -> N
             "MATCH", "UNMATCH", "MATCH", "UNMATCH", "MATCH"
         ]  # fmt: skip
         await until_position(world, world.committed)
-        await _prune(world.config, world.store)
+        await prune_changes(world.config, world.store)
         with pytest.raises(ChangesForgotten):
             await world.store.read_changes("positions", since, None, limit=100)
 
