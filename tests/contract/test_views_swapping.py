@@ -35,7 +35,7 @@ from tests.contract.views_home import (
     writes,
 )
 from tests.contract.views_model import STORIES, Commit, Model, visible
-from tests.contract.views_swapper import FIRST, LATER, SECOND, SWAP_END, swapped
+from tests.contract.views_swapper import ANOTHER, FIRST, LATER, SECOND, SWAP_END, swapped
 from tests.unit.planted import assert_catches
 from tidemark.ops import replaying
 from tidemark.ops.replaying import Differences, differences
@@ -316,6 +316,20 @@ async def test_nothing_is_written_of_a_swap_that_fails_or_comes_at_the_wrong_pla
     assert await everything(live) == before
     assert await live.old_views() == []
     assert await live.swap(swap, nothing())
+
+
+async def test_views_that_were_not_replayed_up_to_the_swap_take_no_place(
+    views_home: ViewsHome, beside: ViewsHome
+) -> None:
+    live, other = await open_with_positions(views_home), await beside.open()
+    await live.commit(FIRST)
+    before = await everything(live)
+    await other.declare([ANOTHER])
+    await other.commit(SECOND)
+    with pytest.raises(FrontierGap):
+        await swapped(live, other, frontier(3))
+    assert await everything(live) == before
+    assert await swapped(live, other, SWAP_END)
 
 
 @pytest.mark.parametrize("point", SWAP_POINTS[1:])

@@ -135,7 +135,11 @@ def replay_views(
                 found = work.differences(frontier, limit)
             if stop.is_set():
                 return None
-            swapped = work.swap(found) if swap and found.is_worth_a_swap else None
+            swapped = None
+            if swap and found.is_worth_a_swap:
+                swapped = work.swap(found, stop)
+                if swapped is None:
+                    return None
         if swap:
             stores.wait(replica.drop())
         return Replayed(found, swapped)
@@ -227,7 +231,8 @@ class _Replay:
         self._stores.wait(self._beside.prune_changes(found.frontier.received_at + 1))
         return found
 
-    def swap(self, found: Differences) -> Swapped:
+    def swap(self, found: Differences, stop: threading.Event) -> Swapped | None:
+        """None if it was stopped before there was anything to swap; asked again, it goes on."""
         wait = self._stores.wait
         with moment(self._stores, self._live) as now, moment(self._stores, self._beside) as anew:
             planned = plan_swap(self._replica.name, now, anew, found)
@@ -235,6 +240,8 @@ class _Replay:
         end = wait(record_swap(self._ledger, planned, before))
         crash_point("replay.recorded")
         self._follower.follow(end)
+        if stop.is_set():
+            return None
         state = wait(self._beside.read_pipeline_state())
         swap = msgspec.structs.replace(planned, end=end, state=state)
         wait(self._live.swap(swap, self._parts(swap)))

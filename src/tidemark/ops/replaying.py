@@ -23,6 +23,7 @@ from tidemark.pipeline.output.batch import (
     RowWrites,
 )
 from tidemark.pipeline.output.encoding import encode_names, encode_row, json_values
+from tidemark.pipeline.output.errors import FrontierGap
 from tidemark.pipeline.output.port import ViewRow
 from tidemark.pipeline.output.schema import Column, Value, ViewSchema
 from tidemark.views.snapshot import ROWS_AT_ONCE, KeptView, LoggedChange, Snapshot
@@ -156,7 +157,16 @@ def plan_swap(name: str, live: Snapshot, replayed: Snapshot, found: Differences)
 
 
 async def swap_parts(swap: Swap, live: Snapshot, replayed: Snapshot) -> AsyncIterator[SwapPart]:
-    """What to write for it. All of a view that is rebuilt, of others what differs."""
+    """What to write for it. All of a view that is rebuilt, of others what differs.
+
+    Raises `FrontierGap` unless the replay is as far as the swap goes: what it had not folded yet
+    would never be.
+    """
+    if replayed.frontier != swap.end:
+        raise FrontierGap(
+            f"the replay {swap.name} has not come to sequence {swap.end.ingress_sequence}",
+            hint="Nothing was written. Ask for the swap again: it goes on where it was.",
+        )
     rebuilt = {view.schema.name: view for view in swap.rebuilt}
     for name, view in replayed.views.items():
         again = rebuilt.get(name)
