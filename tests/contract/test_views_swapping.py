@@ -35,7 +35,7 @@ from tests.contract.views_home import (
     writes,
 )
 from tests.contract.views_model import STORIES, Commit, Model, visible
-from tests.contract.views_swapper import ANOTHER, FIRST, LATER, SECOND, SWAP_END, swapped
+from tests.contract.views_swapper import ANOTHER, FIRST, LATER, OLD, SECOND, SWAP_END, swapped
 from tests.unit.planted import assert_catches
 from tidemark.ops import replaying
 from tidemark.ops.replaying import Differences, differences
@@ -316,6 +316,23 @@ async def test_nothing_is_written_of_a_swap_that_fails_or_comes_at_the_wrong_pla
     assert await everything(live) == before
     assert await live.old_views() == []
     assert await live.swap(swap, nothing())
+
+
+async def test_who_began_to_read_before_a_swap_reads_what_was_there(
+    views_home: ViewsHome, beside: ViewsHome
+) -> None:
+    live, reader = await open_with_positions(views_home), await views_home.open()
+    await live.commit(FIRST)
+    other = await beside.open()
+    await other.declare([ANOTHER])
+    await other.commit(SECOND)
+    async with reader.snapshot() as now:
+        swapping = asyncio.create_task(swapped(live, other, SWAP_END))
+        await asyncio.wait([swapping], timeout=1)
+        rows = [row.values async for row in now.rows("positions")]
+    assert (now.frontier, rows) == (frontier(1), [tuple(OLD.values())])
+    assert await swapping
+    assert [visible(LATER)] == [row.values for row in await all_rows(reader)]
 
 
 async def test_views_that_were_not_replayed_up_to_the_swap_take_no_place(

@@ -187,6 +187,7 @@ class PostgresViews(ViewsHistory, ViewsQueries):
                 await _execute(connection, beginning(swap, "postgres"))
                 async for part in parts:
                     await self._write_part(connection, part, schemas)
+                await connection.execute("LOCK TABLE views IN ACCESS EXCLUSIVE MODE")
                 rows = await connection.fetch(STANDINGS)
                 await _execute(connection, ending(swap, {r[0]: (r[1], r[2]) for r in rows}))
                 await _move_frontier(connection, swap.end)
@@ -434,8 +435,17 @@ async def _answers(pool: asyncpg.Pool, queries: Sequence[Query]) -> list[list[Ro
         return await asked()
 
 
-def _one_moment(connection: Any) -> Any:
-    return connection.transaction(isolation="repeatable_read", readonly=True)
+@asynccontextmanager
+async def _one_moment(connection: Any) -> AsyncIterator[None]:
+    """A transaction in which everything is as of one moment, tables too.
+
+    Names are looked up as of now and rows as of the first query: of a table that has taken a name
+    in between nothing would be seen. So a swap waits for whoever has this lock, which is had before
+    the first query.
+    """
+    async with connection.transaction(isolation="repeatable_read", readonly=True):
+        await connection.execute("LOCK TABLE views IN ACCESS SHARE MODE")
+        yield
 
 
 async def _write_state(connection: Any, state: Mapping[str, bytes | None]) -> None:
