@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -37,6 +38,7 @@ from tests.contract.views_home import (
 from tests.contract.views_model import STORIES, Commit, Model, visible
 from tests.contract.views_swapper import ANOTHER, FIRST, LATER, OLD, SECOND, SWAP_END, swapped
 from tests.unit.planted import assert_catches
+from tidemark.config.names import VIEW_NAME_PATTERN
 from tidemark.ops import replaying
 from tidemark.ops.replaying import Differences, differences
 from tidemark.pipeline.output.batch import INSERT
@@ -271,6 +273,28 @@ async def test_a_view_with_other_columns_begins_its_log_at_the_swap(
     )
     page = await live.read_changes("positions", at(2), limit=10)
     assert [change.changed for change in page.changes] == [("total",)]
+
+
+async def test_views_with_names_as_long_as_may_be_are_swapped(
+    views_home: ViewsHome, beside: ViewsHome
+) -> None:
+    longest = "v" * 47
+    assert re.fullmatch(VIEW_NAME_PATTERN, longest)
+    assert not re.fullmatch(VIEW_NAME_PATTERN, longest + "v")
+    names = (longest, f"{longest}__members", f"{longest}__deleted")
+    live, other = await views_home.open(), await beside.open()
+    for views, meaning, content in ((live, "first", FIRST), (other, "second", SECOND)):
+        await views.declare(
+            [
+                msgspec.structs.replace(ANOTHER, name=name, definition_hash=meaning)
+                for name in (POSITIONS.name, *names)
+            ]
+        )
+        await views.commit(content)
+    assert await swapped(live, other, SWAP_END)
+    assert {schema.definition_hash for schema in await live.declared()} == {"second"}
+    kept = {old.table for old in await live.old_views()}
+    assert kept == {f"view_{longest}__v1", "view_positions__v1"}
 
 
 async def test_lists_of_a_view_that_is_not_replayed_stay(
