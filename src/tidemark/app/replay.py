@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import threading
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
@@ -40,7 +41,7 @@ from tidemark.errors import ConfigError, TidemarkError
 from tidemark.ingress.drafts import Draft, Submission, no_corrections
 from tidemark.ingress.identity import Identity
 from tidemark.ledger.opening import open_ledger
-from tidemark.ledger.port import LedgerStore
+from tidemark.ledger.port import EventFilter, LedgerStore
 from tidemark.ledger.sqlite_connection import make_private_directory
 from tidemark.ops.replaying import Differences, differences, plan_swap, swap_parts
 from tidemark.pipeline.output.batch import Frontier
@@ -55,6 +56,7 @@ from tidemark.views.swapping import OldView, Swap, SwapPart
 SWAP_TENANT: Final = "tidemark"
 SWAP_STREAM: Final = "tidemark.swaps"
 
+_SWAPS_AT_ONCE: Final = 100
 _LOCK_NAME: Final = "replay.lock"
 
 
@@ -235,7 +237,9 @@ class _Replay:
         """None if it was stopped before there was anything to swap; asked again, it goes on."""
         wait = self._stores.wait
         with moment(self._stores, self._live) as now, moment(self._stores, self._beside) as anew:
-            planned = plan_swap(self._replica.name, now, anew, found)
+            assert now.frontier is not None
+            begun = wait(begun_swap(self._ledger, self._replica.name, now.frontier))
+            planned = plan_swap(self._replica.name, now, anew, found, begun)
             before = {name: view.schema.definition_hash for name, view in now.views.items()}
         end = wait(record_swap(self._ledger, planned, before))
         crash_point("replay.recorded")
@@ -253,6 +257,25 @@ class _Replay:
         async with self._live.snapshot() as now, self._beside.snapshot() as anew:
             async for part in swap_parts(swap, now, anew):
                 yield part
+
+
+async def begun_swap(ledger: LedgerStore, name: str, start: Frontier) -> dict[str, str] | None:
+    """The views of a swap from there that is recorded already, with the definitions they get."""
+    wanted = EventFilter(
+        tenant_ids=(SWAP_TENANT,), stream=SWAP_STREAM, sequence_from=start.ingress_sequence + 1
+    )
+    begun: dict[str, str] | None = None
+    after, is_complete = start.ingress_sequence, False
+    while not is_complete:
+        page = await ledger.read_events(wanted, after, _SWAPS_AT_ONCE)
+        for event in page.events:
+            if event.control != "swap":
+                continue
+            content = json.loads(event.data or "{}")
+            if (content["name"], content["after"]) == (name, str(start.ingress_sequence)):
+                begun = {view: change["to"] for view, change in content["views"].items()}
+        after, is_complete = page.scanned_to, page.complete
+    return begun
 
 
 async def record_swap(ledger: LedgerStore, swap: Swap, before: dict[str, str]) -> Frontier:
