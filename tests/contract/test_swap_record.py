@@ -21,7 +21,12 @@ from tests.contract.views_home import (
     writes,
 )
 from tidemark.app.replay import SWAP_STREAM, begun_swap, record_swap
+from tidemark.ingress.identity import Identity
 from tidemark.ledger.port import EventFilter
+from tidemark.ops.explaining.answering import answer_of
+from tidemark.ops.explaining.gathering import InViews
+from tidemark.ops.explaining.in_ledger import InLedger
+from tidemark.ops.explaining.origins import key_origin
 from tidemark.ops.replaying import differences, plan_swap
 from tidemark.pipeline.output.batch import Frontier
 
@@ -90,3 +95,19 @@ async def test_a_swap_to_other_definitions_than_those_recorded_is_another(
     first, _ = await recorded(ledger, live, beside)
     assert await begun_swap(ledger, "other", planned.start) is None
     assert await begun_swap(ledger, "wider", first) is None
+
+
+async def test_what_a_swap_is_can_be_explained(ledger: Ledger, live: Views, beside: Views) -> None:
+    await live.declare([POSITIONS])
+    await beside.declare([ANOTHER])
+    for views in (live, beside):
+        await views.commit(batch(None, 1))
+    end, _ = await recorded(ledger, live, beside)
+    [event] = (await ledger.read_events(SWAPS, 0, 10)).events
+    derived = key_origin(event, Identity(ledger.salt), {}).derived_from
+    assert derived is not None
+    assert ("name", "wider") in derived
+    [commit] = await ledger.read_commits(end.received_at - 1, 1)
+    found = InLedger(event, commit, None, None, [], [], [], True)
+    nowhere = InViews([], [], [], [], [], {}, {})
+    assert answer_of(found, nowhere, "") == "Stored as 1: the swap of the replay wider."
