@@ -44,7 +44,7 @@ from tidemark.ops.replaying import Differences, differences
 from tidemark.pipeline.output.batch import INSERT
 from tidemark.pipeline.output.errors import ChangesForgotten, FrontierGap, ViewsUnavailable
 from tidemark.pipeline.output.schema import Column
-from tidemark.views.port import AdjustmentFilter, ErrorFilter
+from tidemark.views.port import AdjustmentFilter, ErrorFilter, RowFilter, RowQuery
 from tidemark.views.snapshot import LoggedChange
 from tidemark.views.swapping import Swap, SwapPart
 
@@ -273,6 +273,34 @@ async def test_a_view_with_other_columns_begins_its_log_at_the_swap(
     )
     page = await live.read_changes("positions", at(2), limit=10)
     assert [change.changed for change in page.changes] == [("total",)]
+
+
+async def test_who_knew_other_columns_is_told_so_once_and_reads_the_new_ones(
+    views_home: ViewsHome, beside: ViewsHome
+) -> None:
+    live, reader = await open_with_positions(views_home), await views_home.open()
+    await live.commit(FIRST)
+    columns = [column for column in POSITIONS.columns if column.name != "note"]
+    shape = msgspec.structs.replace(POSITIONS, columns=tuple(columns), definition_hash="short")
+    assert len(columns) < len(POSITIONS.columns)
+    row = {name: value for name, value in LATER.items() if name != "note"}
+    other = await beside.open()
+    await other.declare([shape])
+    await other.commit(batch(None, 2, rows=[writes(row, commit=2, schema=shape)]))
+    queries: list[Callable[[], Coroutine[Any, Any, Any]]] = [
+        lambda: reader.read_rows("positions", RowFilter(), limit=10),
+        lambda: reader.select("positions", RowQuery()),
+        lambda: reader.rows_as_of("positions", at(2)),
+    ]
+    for query in queries[:2]:
+        await query()
+    assert await swapped(live, other, SWAP_END)
+    for query in queries:
+        reader._schemas = {POSITIONS.name: POSITIONS}
+        with pytest.raises(ViewsUnavailable):
+            await query()
+        assert "note" not in str(await query())
+    assert await reader.frontier() == SWAP_END
 
 
 async def test_views_with_names_as_long_as_may_be_are_swapped(

@@ -320,11 +320,11 @@ class PostgresViews(ViewsHistory, ViewsQueries):
         return row_tuples(writes, columns)
 
     async def _snapshot(self, *queries: Query) -> list[list[Row]]:
-        with _translated():
+        with _translated(), self._looked_at_again():
             return await _answers(self._readers, queries)
 
     async def _ask(self, query: Query, read: Callable[[list[Row]], T]) -> tuple[T, Frontier | None]:
-        with _translated():
+        with _translated(), self._looked_at_again():
             try:
                 [position], rows = await _answers(self._queries, (FRONTIER, query))
             except asyncpg.QueryCanceledError as error:
@@ -332,6 +332,15 @@ class PostgresViews(ViewsHistory, ViewsQueries):
         if len(rows) <= ROWS_ON_THE_LOOP:
             return read(rows), read_frontier(position)
         return await asyncio.to_thread(read, rows), read_frontier(position)
+
+    @contextmanager
+    def _looked_at_again(self) -> Iterator[None]:
+        """Forgets the columns of views if one is not there any more, as after a swap."""
+        try:
+            yield
+        except asyncpg.UndefinedColumnError:
+            self._schemas = {}
+            raise
 
     async def _stream(self, queries: Sequence[Query], take: Callable[[int, Row], None]) -> None:
         with _translated():
