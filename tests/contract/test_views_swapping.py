@@ -370,6 +370,28 @@ async def test_nothing_is_written_of_a_swap_that_fails_or_comes_at_the_wrong_pla
     assert await live.swap(swap, nothing())
 
 
+async def test_views_of_a_version_that_knew_no_swaps_go_on_and_can_be_swapped(
+    views_home: ViewsHome, beside: ViewsHome
+) -> None:
+    old = await open_with_positions(views_home)
+    await old.commit(FIRST)
+    before = await everything(old)
+    await old.close()
+    await views_home.sql(
+        "ALTER TABLE views DROP COLUMN swapped_at",
+        "DROP TABLE old_views",
+        "DELETE FROM schema_migrations WHERE version = 2",
+    )
+    live, other = await views_home.open(), await beside.open()
+    assert await everything(live) == before
+    assert await live.old_views() == []
+    await live.declare([POSITIONS])
+    await other.declare([ANOTHER])
+    await other.commit(SECOND)
+    assert await swapped(live, other, SWAP_END)
+    assert [visible(LATER)] == [row.values for row in await all_rows(live)]
+
+
 async def test_who_began_to_read_before_a_swap_reads_what_was_there(
     views_home: ViewsHome, beside: ViewsHome
 ) -> None:
