@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
@@ -20,7 +21,14 @@ from tests.contract.views_home import (
     position,
     writes,
 )
-from tidemark.app.replay import SWAP_STREAM, begun_swap, record_swap
+from tidemark.app.replay import (
+    SWAP_STREAM,
+    ReplayRefused,
+    begun_swap,
+    record_swap,
+    replay_views,
+)
+from tidemark.config import load_config
 from tidemark.ingress.identity import Identity
 from tidemark.ledger.port import EventFilter
 from tidemark.ops.explaining.answering import answer_of
@@ -111,3 +119,23 @@ async def test_what_a_swap_is_can_be_explained(ledger: Ledger, live: Views, besi
     found = InLedger(event, commit, None, None, [], [], [], True)
     nowhere = InViews([], [], [], [], [], {}, {})
     assert answer_of(found, nowhere, "") == "Stored as 1: the swap of the replay wider."
+
+
+def test_a_swap_is_refused_where_streams_are_written_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "tidemark.yaml"
+    path.write_text(
+        "streams: {trades: {identity: [id], fields: {id: string, at: string},"
+        " eventtime: {column: at, type: iso8601}}}\n"
+        "views: {trades: {stream: trades, key: [id]}}\n"
+        "pipeline: {eventtime: {enabled: true}, ordered: {trades: {}}}\n"
+    )
+    with pytest.raises(ReplayRefused, match="written in order: trades"):
+        replay_views(
+            load_config(path, {}),
+            "wider",
+            swap=True,
+            limit=0,
+            on_progress=lambda stage, done, total: None,
+            stop=threading.Event(),
+        )
+    assert not (tmp_path / "tidemark-state").exists()

@@ -102,6 +102,8 @@ def replay_views(
     Raises `ReplayRefused`, `LedgerRewound`, and with `swap` `PipelineRunning`.
     """
     replica = Replica(config, name)
+    if swap:
+        _require_no_files(config)
     with (
         _only_one(replica.directory),
         only_one_pipeline(config.state_dir) if swap else contextlib.nullcontext(),
@@ -306,6 +308,18 @@ async def record_swap(ledger: LedgerStore, swap: Swap, before: dict[str, str]) -
     assert outcome.received_at is not None, outcome
     [commit] = await ledger.read_commits(outcome.received_at - 1, 1)
     return Frontier(commit.last_sequence, commit.received_at, commit.chain, ledger.ledger_id)
+
+
+def _require_no_files(config: Config) -> None:
+    """A replay writes no streams in order, so the pipeline could not go on with them from there."""
+    if config.pipeline.ordered:
+        raise ReplayRefused(
+            "a swap cannot go with streams that are written in order: "
+            + ", ".join(sorted(config.pipeline.ordered)),
+            hint="Empty the directories of these streams and build the views anew from the ledger,"
+            " or do without pipeline.ordered.",
+            field="pipeline.ordered",
+        )
 
 
 async def _require_behind(name: str, beside: ViewsStore, live: Frontier, *, swap: bool) -> None:
