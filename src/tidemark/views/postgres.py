@@ -75,6 +75,8 @@ READER_CONNECTIONS = 4
 CONNECT_TIMEOUT_S = 10.0
 # A long replay writes batches of a million changes.
 COMMAND_TIMEOUT_S = 300.0
+# To write a long log anew takes as long as it takes.
+COMPACT_WITHIN_S = 24 * 3600.0
 # A process that hangs while it holds the writer's lock must not stop all others for good.
 HUNG_AFTER_S = 20
 SESSION_SETTINGS = {
@@ -203,10 +205,14 @@ class PostgresViews(ViewsHistory, ViewsQueries):
             async with self._writers.acquire() as connection:
                 before = await connection.fetchval(size)
                 # Written anew: what is kept lies at the end, and room before it is not given back.
-                await connection.execute("VACUUM (FULL, ANALYZE) view_changes")
+                await connection.execute(
+                    "VACUUM (FULL, ANALYZE) view_changes", timeout=COMPACT_WITHIN_S
+                )
                 # Rows that are changed over and over leave room behind that they can use again.
                 for schema in await self.declared():
-                    await connection.execute(f"VACUUM (ANALYZE) {schema.table}")
+                    await connection.execute(
+                        f"VACUUM (ANALYZE) {schema.table}", timeout=COMPACT_WITHIN_S
+                    )
                 return int(before), int(await connection.fetchval(size))
 
     async def drop_old(self, views: Sequence[OldView]) -> None:
