@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
+import asyncpg
 import pytest
 
 from tests.contract.views_home import POSITIONS, Views, ViewsHome, frontier, insertion, position
 from tidemark.live.filters import parse_filter, row_query
 from tidemark.pipeline.output.errors import QueryTooSlow
-from tidemark.views import matching, querying
+from tidemark.views import matching, postgres, querying
 from tidemark.views.port import RowQuery
 from tidemark.views.postgres import PostgresViews
 from tidemark.views.querying import QUERIES_AT_ONCE
@@ -155,3 +157,19 @@ async def test_a_pattern_is_compiled_once_for_all_rows(
     found = await asyncio.gather(*(views.select("positions", query) for query in queries))
     assert [len(answer.rows) for answer in found] == [0, 0]
     assert len(compiled) <= 400
+
+
+async def test_a_log_may_take_longer_to_compact_than_any_other_command(
+    postgres_views_home: ViewsHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "_pool", partial(postgres._pool, within_s=1.0))
+    views = await postgres_views_home.open()
+    await views.declare([POSITIONS])
+    reader = await asyncpg.connect(postgres_views_home.url)
+    async with reader.transaction():
+        await reader.execute(f"LOCK TABLE {postgres.SCHEMA}.view_changes IN ACCESS SHARE MODE")
+        compacting = asyncio.create_task(views.compact())
+        done, _ = await asyncio.wait([compacting], timeout=1.5)
+        assert not done
+    await reader.close()
+    await compacting

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -35,14 +36,15 @@ from tests.contract.views_home import (
     writes,
 )
 from tests.contract.views_model import STORIES, Commit, Model, visible
-from tests.contract.views_swapper import FIRST, LATER, SECOND, SWAP_END, swapped
+from tests.contract.views_swapper import ANOTHER, FIRST, LATER, OLD, SECOND, SWAP_END, swapped
 from tests.unit.planted import assert_catches
+from tidemark.config.names import VIEW_NAME_PATTERN
 from tidemark.ops import replaying
 from tidemark.ops.replaying import Differences, differences
 from tidemark.pipeline.output.batch import INSERT
 from tidemark.pipeline.output.errors import ChangesForgotten, FrontierGap, ViewsUnavailable
 from tidemark.pipeline.output.schema import Column
-from tidemark.views.port import AdjustmentFilter, ErrorFilter
+from tidemark.views.port import AdjustmentFilter, ErrorFilter, RowFilter, RowQuery
 from tidemark.views.snapshot import LoggedChange
 from tidemark.views.swapping import Swap, SwapPart
 
@@ -273,6 +275,56 @@ async def test_a_view_with_other_columns_begins_its_log_at_the_swap(
     assert [change.changed for change in page.changes] == [("total",)]
 
 
+async def test_who_knew_other_columns_is_told_so_once_and_reads_the_new_ones(
+    views_home: ViewsHome, beside: ViewsHome
+) -> None:
+    live, reader = await open_with_positions(views_home), await views_home.open()
+    await live.commit(FIRST)
+    columns = [column for column in POSITIONS.columns if column.name != "note"]
+    shape = msgspec.structs.replace(POSITIONS, columns=tuple(columns), definition_hash="short")
+    assert len(columns) < len(POSITIONS.columns)
+    row = {name: value for name, value in LATER.items() if name != "note"}
+    other = await beside.open()
+    await other.declare([shape])
+    await other.commit(batch(None, 2, rows=[writes(row, commit=2, schema=shape)]))
+    queries: list[Callable[[], Coroutine[Any, Any, Any]]] = [
+        lambda: reader.read_rows("positions", RowFilter(), limit=10),
+        lambda: reader.select("positions", RowQuery()),
+        lambda: reader.rows_as_of("positions", at(2)),
+    ]
+    for query in queries[:2]:
+        await query()
+    assert await swapped(live, other, SWAP_END)
+    for query in queries:
+        reader._schemas = {POSITIONS.name: POSITIONS}
+        with pytest.raises(ViewsUnavailable):
+            await query()
+        assert "note" not in str(await query())
+    assert await reader.frontier() == SWAP_END
+
+
+async def test_views_with_names_as_long_as_may_be_are_swapped(
+    views_home: ViewsHome, beside: ViewsHome
+) -> None:
+    longest = "v" * 47
+    assert re.fullmatch(VIEW_NAME_PATTERN, longest)
+    assert not re.fullmatch(VIEW_NAME_PATTERN, longest + "v")
+    names = (longest, f"{longest}__members", f"{longest}__deleted")
+    live, other = await views_home.open(), await beside.open()
+    for views, meaning, content in ((live, "first", FIRST), (other, "second", SECOND)):
+        await views.declare(
+            [
+                msgspec.structs.replace(ANOTHER, name=name, definition_hash=meaning)
+                for name in (POSITIONS.name, *names)
+            ]
+        )
+        await views.commit(content)
+    assert await swapped(live, other, SWAP_END)
+    assert {schema.definition_hash for schema in await live.declared()} == {"second"}
+    kept = {old.table for old in await live.old_views()}
+    assert kept == {f"view_{longest}__v1", "view_positions__v1"}
+
+
 async def test_lists_of_a_view_that_is_not_replayed_stay(
     views_home: ViewsHome, beside: ViewsHome
 ) -> None:
@@ -316,6 +368,59 @@ async def test_nothing_is_written_of_a_swap_that_fails_or_comes_at_the_wrong_pla
     assert await everything(live) == before
     assert await live.old_views() == []
     assert await live.swap(swap, nothing())
+
+
+async def test_views_of_a_version_that_knew_no_swaps_go_on_and_can_be_swapped(
+    views_home: ViewsHome, beside: ViewsHome
+) -> None:
+    old = await open_with_positions(views_home)
+    await old.commit(FIRST)
+    before = await everything(old)
+    await old.close()
+    await views_home.sql(
+        "ALTER TABLE views DROP COLUMN swapped_at",
+        "DROP TABLE old_views",
+        "DELETE FROM schema_migrations WHERE version = 2",
+    )
+    live, other = await views_home.open(), await beside.open()
+    assert await everything(live) == before
+    assert await live.old_views() == []
+    await live.declare([POSITIONS])
+    await other.declare([ANOTHER])
+    await other.commit(SECOND)
+    assert await swapped(live, other, SWAP_END)
+    assert [visible(LATER)] == [row.values for row in await all_rows(live)]
+
+
+async def test_who_began_to_read_before_a_swap_reads_what_was_there(
+    views_home: ViewsHome, beside: ViewsHome
+) -> None:
+    live, reader = await open_with_positions(views_home), await views_home.open()
+    await live.commit(FIRST)
+    other = await beside.open()
+    await other.declare([ANOTHER])
+    await other.commit(SECOND)
+    async with reader.snapshot() as now:
+        swapping = asyncio.create_task(swapped(live, other, SWAP_END))
+        await asyncio.wait([swapping], timeout=1)
+        rows = [row.values async for row in now.rows("positions")]
+    assert (now.frontier, rows) == (frontier(1), [tuple(OLD.values())])
+    assert await swapping
+    assert [visible(LATER)] == [row.values for row in await all_rows(reader)]
+
+
+async def test_views_that_were_not_replayed_up_to_the_swap_take_no_place(
+    views_home: ViewsHome, beside: ViewsHome
+) -> None:
+    live, other = await open_with_positions(views_home), await beside.open()
+    await live.commit(FIRST)
+    before = await everything(live)
+    await other.declare([ANOTHER])
+    await other.commit(SECOND)
+    with pytest.raises(FrontierGap):
+        await swapped(live, other, frontier(3))
+    assert await everything(live) == before
+    assert await swapped(live, other, SWAP_END)
 
 
 @pytest.mark.parametrize("point", SWAP_POINTS[1:])

@@ -22,7 +22,7 @@ from tests.services.webhook_receiver import (
     reply,
     silent,
 )
-from tidemark.app import kept_running
+from tidemark.app import kept_running, live
 from tidemark.app.live import Live, Serving
 from tidemark.clock import SystemClock
 from tidemark.config import Config, load_config
@@ -36,6 +36,7 @@ from tidemark.live.triggers.port import DeliveryRecord, Leadership, TriggerStore
 from tidemark.live.triggers.sqlite import SqliteTriggers
 from tidemark.ops.opened_views import OpenedViews
 from tidemark.pipeline.definitions import Definitions, table_schema
+from tidemark.views.sqlite import SqliteViews
 
 MATCH = '{"quantity":{"_gte":"10"}}'
 SWIFT_S = 2.0
@@ -148,6 +149,21 @@ async def test_webhooks_under_way_are_answered_before_their_sender_ends(
         [event] = await world.events()
         assert (event.status, event.attempts) == ("delivered", 1)
         assert len(receiver.received) == 1
+
+
+async def test_a_definition_that_shows_the_same_columns_interrupts_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "LOOK_AGAIN_S", 0.05)
+    async with running(config(tmp_path)) as world:
+        before = world.serving
+        store = await world.views.store()
+        assert isinstance(store, SqliteViews)
+        await store._write(("UPDATE views SET definition_hash = ?", ("another",)))
+        await asyncio.sleep(0.3)
+        assert world.live.serving is before
+        await store._write(("UPDATE views SET key = ?", ('["account"]',)))
+        await until(lambda: world.live.serving not in (before, None))
 
 
 async def test_what_cannot_be_answered_in_time_is_given_back(tmp_path: Path) -> None:

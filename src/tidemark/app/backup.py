@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -32,6 +33,8 @@ LEDGER: Final = "ledger"
 VIEWS: Final = "views"
 TRIGGERS: Final = "triggers"
 _UNFINISHED: Final = ".part"
+# So many steps of SQLite's take it some milliseconds.
+_STEPS_AT_ONCE: Final = 100_000
 
 
 class BackupRefused(TidemarkError):
@@ -58,11 +61,15 @@ class Backup(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def take_backup(
-    config: Config, directory: Path, *, on_store: Callable[[str], None] = lambda store: None
+    config: Config,
+    directory: Path,
+    stop: threading.Event,
+    *,
+    on_store: Callable[[str], None] = lambda store: None,
 ) -> Backup:
     """Copies every store that is a file. The directory must be new or empty.
 
-    Raises `BackupRefused`.
+    Raises `BackupRefused`, also when it is told to stop. Then the directory is empty.
     """
     places = _places(config)
     files = {store: place for store, place in places.items() if isinstance(place, Path)}
@@ -78,11 +85,18 @@ def take_backup(
         )
     _require_empty(directory)
     copied = []
-    for store, file in files.items():
-        if file.exists():
-            on_store(store)
-            copied.append(_copy(store, file, directory / f"{store}.db"))
-    _make_durable(directory)
+    try:
+        for store, file in files.items():
+            if file.exists():
+                on_store(store)
+                copied.append(_copy(store, file, directory / f"{store}.db", stop))
+        _make_durable(directory)
+    except BaseException:
+        # Part of a backup is none, and would be in the way of the next.
+        for store in files:
+            for suffix in (".db", _UNFINISHED, f"{_UNFINISHED}-journal"):
+                (directory / f"{store}{suffix}").unlink(missing_ok=True)
+        raise
     return Backup(str(directory), copied, [store for store in places if store not in files])
 
 
@@ -98,16 +112,17 @@ def _places(config: Config) -> dict[str, Path | str]:
     }
 
 
-def _copy(store: str, source: Path, target: Path) -> Copied:
+def _copy(store: str, source: Path, target: Path, stop: threading.Event) -> Copied:
     aside = target.with_suffix(_UNFINISHED)
     address = f"file:{quote(str(source.absolute()))}?mode=rw"
     with (
-        _refused(target),
+        _refused(f"{source} cannot be copied to {target}"),
         closing(sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_S)) as connection,
     ):
+        connection.set_progress_handler(lambda: int(stop.is_set()), _STEPS_AT_ONCE)
         # One statement, so one moment, and nobody who writes has to wait.
         connection.execute("VACUUM INTO ?", (str(aside),))
-    with _refused(target):
+    with _refused(f"{target} cannot be written"):
         aside.chmod(0o600)
         descriptor = os.open(aside, os.O_RDONLY)
         try:
@@ -132,7 +147,7 @@ def _last_sequence(store: str, copy: Path) -> int | None:
 
 
 def _require_empty(directory: Path) -> None:
-    with _refused(directory):
+    with _refused(f"{directory} cannot be written"):
         make_private_directory(directory)
         if any(directory.iterdir()):
             raise BackupRefused(
@@ -143,7 +158,7 @@ def _require_empty(directory: Path) -> None:
 
 
 def _make_durable(directory: Path) -> None:
-    with _refused(directory):
+    with _refused(f"{directory} cannot be written"):
         descriptor = os.open(directory, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -152,13 +167,13 @@ def _make_durable(directory: Path) -> None:
 
 
 @contextmanager
-def _refused(place: Path) -> Iterator[None]:
+def _refused(what: str) -> Iterator[None]:
     try:
         yield
     except (OSError, sqlite3.Error) as error:
         said = error.strerror if isinstance(error, OSError) else str(error)
         raise BackupRefused(
-            f"{place} cannot be written: {said}",
+            f"{what}: {said}",
             hint="Look at the disk and at who may write there; then take the backup again, into a"
             " directory that is empty.",
             field="directory",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import threading
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
@@ -40,7 +41,7 @@ from tidemark.errors import ConfigError, TidemarkError
 from tidemark.ingress.drafts import Draft, Submission, no_corrections
 from tidemark.ingress.identity import Identity
 from tidemark.ledger.opening import open_ledger
-from tidemark.ledger.port import LedgerStore
+from tidemark.ledger.port import EventFilter, LedgerStore
 from tidemark.ledger.sqlite_connection import make_private_directory
 from tidemark.ops.replaying import Differences, differences, plan_swap, swap_parts
 from tidemark.pipeline.output.batch import Frontier
@@ -55,6 +56,7 @@ from tidemark.views.swapping import OldView, Swap, SwapPart
 SWAP_TENANT: Final = "tidemark"
 SWAP_STREAM: Final = "tidemark.swaps"
 
+_SWAPS_AT_ONCE: Final = 100
 _LOCK_NAME: Final = "replay.lock"
 
 
@@ -100,6 +102,8 @@ def replay_views(
     Raises `ReplayRefused`, `LedgerRewound`, and with `swap` `PipelineRunning`.
     """
     replica = Replica(config, name)
+    if swap:
+        _require_no_files(config)
     with (
         _only_one(replica.directory),
         only_one_pipeline(config.state_dir) if swap else contextlib.nullcontext(),
@@ -135,7 +139,11 @@ def replay_views(
                 found = work.differences(frontier, limit)
             if stop.is_set():
                 return None
-            swapped = work.swap(found) if swap and found.is_worth_a_swap else None
+            swapped = None
+            if swap and found.is_worth_a_swap:
+                swapped = work.swap(found, stop)
+                if swapped is None:
+                    return None
         if swap:
             stores.wait(replica.drop())
         return Replayed(found, swapped)
@@ -227,14 +235,19 @@ class _Replay:
         self._stores.wait(self._beside.prune_changes(found.frontier.received_at + 1))
         return found
 
-    def swap(self, found: Differences) -> Swapped:
+    def swap(self, found: Differences, stop: threading.Event) -> Swapped | None:
+        """None if it was stopped before there was anything to swap; asked again, it goes on."""
         wait = self._stores.wait
         with moment(self._stores, self._live) as now, moment(self._stores, self._beside) as anew:
-            planned = plan_swap(self._replica.name, now, anew, found)
+            assert now.frontier is not None
+            begun = wait(begun_swap(self._ledger, self._replica.name, now.frontier))
+            planned = plan_swap(self._replica.name, now, anew, found, begun)
             before = {name: view.schema.definition_hash for name, view in now.views.items()}
         end = wait(record_swap(self._ledger, planned, before))
         crash_point("replay.recorded")
         self._follower.follow(end)
+        if stop.is_set():
+            return None
         state = wait(self._beside.read_pipeline_state())
         swap = msgspec.structs.replace(planned, end=end, state=state)
         wait(self._live.swap(swap, self._parts(swap)))
@@ -246,6 +259,25 @@ class _Replay:
         async with self._live.snapshot() as now, self._beside.snapshot() as anew:
             async for part in swap_parts(swap, now, anew):
                 yield part
+
+
+async def begun_swap(ledger: LedgerStore, name: str, start: Frontier) -> dict[str, str] | None:
+    """The views of a swap from there that is recorded already, with the definitions they get."""
+    wanted = EventFilter(
+        tenant_ids=(SWAP_TENANT,), stream=SWAP_STREAM, sequence_from=start.ingress_sequence + 1
+    )
+    begun: dict[str, str] | None = None
+    after, is_complete = start.ingress_sequence, False
+    while not is_complete:
+        page = await ledger.read_events(wanted, after, _SWAPS_AT_ONCE)
+        for event in page.events:
+            if event.control != "swap":
+                continue
+            content = json.loads(event.data or "{}")
+            if (content["name"], content["after"]) == (name, str(start.ingress_sequence)):
+                begun = {view: change["to"] for view, change in content["views"].items()}
+        after, is_complete = page.scanned_to, page.complete
+    return begun
 
 
 async def record_swap(ledger: LedgerStore, swap: Swap, before: dict[str, str]) -> Frontier:
@@ -276,6 +308,18 @@ async def record_swap(ledger: LedgerStore, swap: Swap, before: dict[str, str]) -
     assert outcome.received_at is not None, outcome
     [commit] = await ledger.read_commits(outcome.received_at - 1, 1)
     return Frontier(commit.last_sequence, commit.received_at, commit.chain, ledger.ledger_id)
+
+
+def _require_no_files(config: Config) -> None:
+    """A replay writes no streams in order, so the pipeline could not go on with them from there."""
+    if config.pipeline.ordered:
+        raise ReplayRefused(
+            "a swap cannot go with streams that are written in order: "
+            + ", ".join(sorted(config.pipeline.ordered)),
+            hint="Empty the directories of these streams and build the views anew from the ledger,"
+            " or do without pipeline.ordered.",
+            field="pipeline.ordered",
+        )
 
 
 async def _require_behind(name: str, beside: ViewsStore, live: Frontier, *, swap: bool) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+from tidemark.cli.long_work import run_beside
 from tidemark.cli.options import config_option, configuration, json_option
 from tidemark.cli.output import pairs, plural, write_json, write_line
 from tidemark.cli.progress import show_progress
@@ -29,10 +31,13 @@ def backup(directory: Path, config_path: Path | None, as_json: bool) -> None:
 
     configured = configuration(config_path)
     with show_progress(SystemClock()) as progress:
-        taken = take_backup(
-            configured.config,
-            directory,
-            on_store=lambda store: progress.begin(f"copying {store}", None),
+        taken = run_beside(
+            partial(
+                take_backup,
+                configured.config,
+                directory,
+                on_store=lambda store: progress.begin(f"copying {store}", None),
+            )
         )
     if as_json:
         import msgspec

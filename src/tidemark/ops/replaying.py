@@ -5,7 +5,7 @@ Both are read in the order of keys, side by side, as of one moment each.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -23,6 +23,7 @@ from tidemark.pipeline.output.batch import (
     RowWrites,
 )
 from tidemark.pipeline.output.encoding import encode_names, encode_row, json_values
+from tidemark.pipeline.output.errors import FrontierGap
 from tidemark.pipeline.output.port import ViewRow
 from tidemark.pipeline.output.schema import Column, Value, ViewSchema
 from tidemark.views.snapshot import ROWS_AT_ONCE, KeptView, LoggedChange, Snapshot
@@ -134,14 +135,29 @@ async def differences(
     return found
 
 
-def plan_swap(name: str, live: Snapshot, replayed: Snapshot, found: Differences) -> Swap:
+def plan_swap(
+    name: str,
+    live: Snapshot,
+    replayed: Snapshot,
+    found: Differences,
+    begun: Mapping[str, str] | None = None,
+) -> Swap:
     """The swap that makes the live views what the replayed ones are.
 
     Rebuilt is what has another definition, and what is not as the same definition has it: its
-    differences are changes at the swap too.
+    differences are changes at the swap too. `begun` are the views of one that was begun, with their
+    definitions. The replay may have gone on since, so that more is different by now; if it was
+    built as it was then, the same views are rebuilt.
     """
     assert live.frontier is not None
-    differing = {view.view for view in found.views if view.rows.total}
+    others = {n for n, v in replayed.views.items() if _definition(live.views.get(n), v) != SAME}
+    if begun is not None and others <= begun.keys() and _has(replayed, begun):
+        wanted = set(begun)
+    else:
+        differing = {view.view for view in found.views if view.rows.total}
+        wanted = others | {
+            view for view in replayed.views if view.partition(INTERNAL_MARK)[0] in differing
+        }
     rebuilt = [
         Rebuilt(
             view.schema,
@@ -149,14 +165,22 @@ def plan_swap(name: str, live: Snapshot, replayed: Snapshot, found: Differences)
             keeps_old=INTERNAL_MARK not in view_name,
         )
         for view_name, view in replayed.views.items()
-        if _definition(live.views.get(view_name), view) != SAME
-        or view_name.partition(INTERNAL_MARK)[0] in differing
+        if view_name in wanted
     ]
     return Swap(name, live.frontier, live.frontier, rebuilt, {})
 
 
 async def swap_parts(swap: Swap, live: Snapshot, replayed: Snapshot) -> AsyncIterator[SwapPart]:
-    """What to write for it. All of a view that is rebuilt, of others what differs."""
+    """What to write for it. All of a view that is rebuilt, of others what differs.
+
+    Raises `FrontierGap` unless the replay is as far as the swap goes: what it had not folded yet
+    would never be.
+    """
+    if replayed.frontier != swap.end:
+        raise FrontierGap(
+            f"the replay {swap.name} has not come to sequence {swap.end.ingress_sequence}",
+            hint="Nothing was written. Ask for the swap again: it goes on where it was.",
+        )
     rebuilt = {view.schema.name: view for view in swap.rebuilt}
     for name, view in replayed.views.items():
         again = rebuilt.get(name)
@@ -345,6 +369,14 @@ def _definition(live: KeptView | None, replayed: KeptView) -> str:
         and ours.logged == theirs.logged
     )
     return SAME if same else CHANGED
+
+
+def _has(replayed: Snapshot, definitions: Mapping[str, str]) -> bool:
+    views = replayed.views
+    return all(
+        name in views and views[name].schema.definition_hash == definition
+        for name, definition in definitions.items()
+    )
 
 
 def _keeps_log(live: KeptView | None, replayed: KeptView) -> bool:

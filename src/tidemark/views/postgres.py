@@ -75,6 +75,8 @@ READER_CONNECTIONS = 4
 CONNECT_TIMEOUT_S = 10.0
 # A long replay writes batches of a million changes.
 COMMAND_TIMEOUT_S = 300.0
+# To write a long log anew takes as long as it takes.
+COMPACT_WITHIN_S = 24 * 3600.0
 # A process that hangs while it holds the writer's lock must not stop all others for good.
 HUNG_AFTER_S = 20
 SESSION_SETTINGS = {
@@ -187,6 +189,7 @@ class PostgresViews(ViewsHistory, ViewsQueries):
                 await _execute(connection, beginning(swap, "postgres"))
                 async for part in parts:
                     await self._write_part(connection, part, schemas)
+                await connection.execute("LOCK TABLE views IN ACCESS EXCLUSIVE MODE")
                 rows = await connection.fetch(STANDINGS)
                 await _execute(connection, ending(swap, {r[0]: (r[1], r[2]) for r in rows}))
                 await _move_frontier(connection, swap.end)
@@ -202,10 +205,14 @@ class PostgresViews(ViewsHistory, ViewsQueries):
             async with self._writers.acquire() as connection:
                 before = await connection.fetchval(size)
                 # Written anew: what is kept lies at the end, and room before it is not given back.
-                await connection.execute("VACUUM (FULL, ANALYZE) view_changes")
+                await connection.execute(
+                    "VACUUM (FULL, ANALYZE) view_changes", timeout=COMPACT_WITHIN_S
+                )
                 # Rows that are changed over and over leave room behind that they can use again.
                 for schema in await self.declared():
-                    await connection.execute(f"VACUUM (ANALYZE) {schema.table}")
+                    await connection.execute(
+                        f"VACUUM (ANALYZE) {schema.table}", timeout=COMPACT_WITHIN_S
+                    )
                 return int(before), int(await connection.fetchval(size))
 
     async def drop_old(self, views: Sequence[OldView]) -> None:
@@ -319,11 +326,11 @@ class PostgresViews(ViewsHistory, ViewsQueries):
         return row_tuples(writes, columns)
 
     async def _snapshot(self, *queries: Query) -> list[list[Row]]:
-        with _translated():
+        with _translated(), self._looked_at_again():
             return await _answers(self._readers, queries)
 
     async def _ask(self, query: Query, read: Callable[[list[Row]], T]) -> tuple[T, Frontier | None]:
-        with _translated():
+        with _translated(), self._looked_at_again():
             try:
                 [position], rows = await _answers(self._queries, (FRONTIER, query))
             except asyncpg.QueryCanceledError as error:
@@ -331,6 +338,15 @@ class PostgresViews(ViewsHistory, ViewsQueries):
         if len(rows) <= ROWS_ON_THE_LOOP:
             return read(rows), read_frontier(position)
         return await asyncio.to_thread(read, rows), read_frontier(position)
+
+    @contextmanager
+    def _looked_at_again(self) -> Iterator[None]:
+        """Forgets the columns of views if one is not there any more, as after a swap."""
+        try:
+            yield
+        except asyncpg.UndefinedColumnError:
+            self._schemas = {}
+            raise
 
     async def _stream(self, queries: Sequence[Query], take: Callable[[int, Row], None]) -> None:
         with _translated():
@@ -434,8 +450,17 @@ async def _answers(pool: asyncpg.Pool, queries: Sequence[Query]) -> list[list[Ro
         return await asked()
 
 
-def _one_moment(connection: Any) -> Any:
-    return connection.transaction(isolation="repeatable_read", readonly=True)
+@asynccontextmanager
+async def _one_moment(connection: Any) -> AsyncIterator[None]:
+    """A transaction in which everything is as of one moment, tables too.
+
+    Names are looked up as of now and rows as of the first query: of a table that has taken a name
+    in between nothing would be seen. So a swap waits for whoever has this lock, which is had before
+    the first query.
+    """
+    async with connection.transaction(isolation="repeatable_read", readonly=True):
+        await connection.execute("LOCK TABLE views IN ACCESS SHARE MODE")
+        yield
 
 
 async def _write_state(connection: Any, state: Mapping[str, bytes | None]) -> None:

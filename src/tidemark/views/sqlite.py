@@ -45,6 +45,7 @@ from tidemark.views.reading import (
     WHOLE_NUMBERS,
     Convert,
     read_frontier,
+    read_schema,
 )
 from tidemark.views.scanning import Query, Row
 from tidemark.views.snapshot import ROWS_AT_ONCE, Pages
@@ -94,6 +95,8 @@ class SqliteViews(ViewsHistory, ViewsQueries):
         self._file = ViewsFile(path)
         # Of which file the schemas are remembered.
         self._schemas_of: Identity | None = None
+        # Those that were found to be as they are kept, and at which version of the file.
+        self._compared: tuple[int, dict[str, ViewSchema]] = (0, {})
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="views-writer")
         self._readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="views-reader")
         self._query_file = ViewsFile(path, cache_kib=QUERY_CACHE_KIB)
@@ -278,6 +281,7 @@ class SqliteViews(ViewsHistory, ViewsQueries):
                 try:
                     with running.limited(connection), transaction(connection, "BEGIN"):
                         frontier = _frontier(connection)
+                        self._require_same(connection, [query])
                         rows = connection.execute(*query).fetchall()
                 finally:
                     opened.forget_patterns()
@@ -292,9 +296,30 @@ class SqliteViews(ViewsHistory, ViewsQueries):
     async def _snapshot(self, *queries: Query) -> list[list[Row]]:
         def read(connection: sqlite3.Connection) -> list[list[Row]]:
             with transaction(connection, "BEGIN"):
+                self._require_same(connection, queries)
                 return [connection.execute(sql, values).fetchall() for sql, values in queries]
 
         return await self._run(self._readers, read)
+
+    def _require_same(self, connection: sqlite3.Connection, queries: Sequence[Query]) -> None:
+        """Refuses to read a view that became another since it was looked at.
+
+        SQLite takes the name of a column that is not there any more for a text.
+        """
+        remembered = self._schemas
+        [version] = connection.execute("PRAGMA schema_version").fetchone()
+        as_of, compared = self._compared
+        if as_of == version and compared is remembered:
+            return
+        stored = {schema.name: schema for schema in map(read_schema, connection.execute(SCHEMAS))}
+        others = [schema for schema in remembered.values() if stored.get(schema.name) != schema]
+        if any(schema.table in sql for schema in others for sql, _ in queries):
+            self._schemas = {}
+            raise ViewsUnavailable(
+                "the views became others by a swap while they were read", hint="Ask again."
+            )
+        if not others:
+            self._compared = version, remembered
 
     async def _stream(self, queries: Sequence[Query], take: Callable[[int, Row], None]) -> None:
         def read(connection: sqlite3.Connection) -> None:

@@ -6,11 +6,13 @@ the old one is kept under another. Of all others only what differs is written.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
 import msgspec
 
+from tidemark.pipeline.definition_hash import INTERNAL_MARK
 from tidemark.pipeline.output.batch import (
     Adjustment,
     Changes,
@@ -39,8 +41,12 @@ class Rebuilt(msgspec.Struct, frozen=True):
 
     @property
     def fresh(self) -> ViewSchema:
-        """The view under the name that it has until the end of the swap."""
-        return msgspec.structs.replace(self.schema, name=f"{self.schema.name}__next")
+        """The view under the name that it has until the end of the swap.
+
+        The name of a view may be as long as PostgreSQL allows, so this one is not made longer.
+        """
+        digest = hashlib.sha256(self.schema.name.encode()).hexdigest()[:24]
+        return msgspec.structs.replace(self.schema, name=f"next{INTERNAL_MARK}{digest}")
 
 
 class Swap(msgspec.Struct, frozen=True):
@@ -133,7 +139,7 @@ def _taking_over(swap: Swap, rebuilt: Rebuilt, standing: Standing | None) -> lis
         version = before + 1
         log_floor = floor if rebuilt.keeps_log else at
         if rebuilt.keeps_old:
-            old = f"{schema.name}__v{before}"
+            old = f"{schema.name}{INTERNAL_MARK}v{before}"
             queries.append((f"ALTER TABLE {schema.table} RENAME TO {quoted(f'view_{old}')}", ()))
             queries.append(
                 (

@@ -8,6 +8,7 @@ from tidemark.ledger.port import EventRow, RejectRow
 from tidemark.ops.explaining.corrections import deciding
 from tidemark.ops.explaining.gathering import InViews, MeterFinding
 from tidemark.ops.explaining.in_ledger import InLedger
+from tidemark.ops.explaining.origins import subject_of
 from tidemark.ops.explaining.table_verdicts import TableVerdict
 from tidemark.ops.explaining.triggering import TriggerFinding
 from tidemark.ops.explaining.verdicts import Outcome
@@ -61,6 +62,8 @@ def _what_it_is(event: EventRow, original: EventRow | None) -> str:
         return f"Stored as {sequence}: the end of the stream {event.stream}."
     if event.control == "adjust":
         return f"Stored as {sequence}: an operator's adjustment."
+    if event.control == "swap":
+        return f"Stored as {sequence}: the swap of the replay {dict(subject_of(event))['name']}."
     return f"Stored as {sequence}."
 
 
@@ -79,7 +82,7 @@ def _in_views(event: EventRow, views: InViews) -> Iterable[str]:
             of_it = [it for it in own if it.verdict.outcome == outcome]
             if of_it:
                 yield f"{how} {_listed(of_it)}."
-    elif event.control != "end":
+    elif event.control not in ("end", "swap"):
         if not views.tables and not views.windows:
             yield f"No table is made of the stream {event.stream}."
         told: list[tuple[str, TableVerdict | WindowVerdict]] = [

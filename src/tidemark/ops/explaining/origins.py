@@ -37,7 +37,7 @@ def _derivable(
 ) -> Iterator[tuple[str, _Tuple]]:
     tenant: tuple[str, Any] = ("tenantId", event.tenant_id)
     if event.control is not None:
-        subject = _subject(event)
+        subject = subject_of(event)
         key = identity.control_key(
             event.tenant_id, event.control, [value for _, value in subject], event.content_hash
         )
@@ -74,7 +74,8 @@ def _derivable(
         )
 
 
-def _subject(event: EventRow) -> list[tuple[str, str]]:
+def subject_of(event: EventRow) -> list[tuple[str, str]]:
+    """What a control event is about, as its key has it."""
     if event.control == "adjust":
         content = content_of(event)
         start = None if content is None else content.ts
@@ -86,6 +87,9 @@ def _subject(event: EventRow) -> list[tuple[str, str]]:
         ]
     if event.control == "end":
         return [("stream", event.stream)]
+    if event.control == "swap":
+        swap = msgspec.json.decode(event.data or "{}")
+        return [(name, swap.get(name, "")) for name in ("name", "after")]
     return [("target", event.target_key or "")]
 
 
