@@ -171,6 +171,7 @@ def test_what_cannot_be_done_is_told(tmp_path: Path) -> None:
     ):
         ran = tidemark("replay", *args, cwd=tmp_path)
         assert (ran.code, words in ran.err) == (code, True), ran.err
+    assert not (tmp_path / "state" / "replays").exists()
     ran = tidemark_on_spark("replay", "--as", "x", cwd=tmp_path)
     assert (ran.code, "nothing was folded yet" in ran.err) == (1, True)
 

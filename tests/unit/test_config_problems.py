@@ -154,6 +154,12 @@ def test_several_problems_are_listed_in_the_message(file: ConfigFile) -> None:
             "",
         ),
         (
+            "streams: {tidemark.mine: {fields: {a: string}}}",
+            'streams."tidemark.mine"',
+            "names that begin with `tidemark.` are Tidemark's own",
+            "Give the stream another name.",
+        ),
+        (
             "streams: {a: {kind: Usage}}",
             "streams.a.kind",
             'expected one of usage, events, found "Usage"',

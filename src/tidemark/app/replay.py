@@ -36,6 +36,7 @@ from tidemark.app.store_loop import StoreLoop
 from tidemark.canonical import canonical_json, content_hash
 from tidemark.clock import SystemClock
 from tidemark.config import Config
+from tidemark.config.names import OWN_STREAMS
 from tidemark.crash import crash_point
 from tidemark.errors import ConfigError, TidemarkError
 from tidemark.ingress.drafts import Draft, Submission, no_corrections
@@ -54,7 +55,7 @@ from tidemark.views.swapping import OldView, Swap, SwapPart
 
 # Who a swap belongs to in the ledger, where every event has a tenant and a stream.
 SWAP_TENANT: Final = "tidemark"
-SWAP_STREAM: Final = "tidemark.swaps"
+SWAP_STREAM: Final = f"{OWN_STREAMS}swaps"
 
 _SWAPS_AT_ONCE: Final = 100
 _LOCK_NAME: Final = "replay.lock"
@@ -174,24 +175,21 @@ def drop_beside(config: Config, name: str) -> list[OldView]:
     """Drops a replay, and what views were before it was swapped; says which those were."""
     replica = Replica(config, name)
 
-    async def drop() -> list[OldView]:
-        live = await open_views(config)
-        try:
-            old = [view for view in await live.old_views() if view.swap == name]
-            if not old and not await replica.exists():
-                raise ReplayRefused(
-                    f"there is no replay {name}, and nothing is kept of one",
-                    hint="`tidemark replay --list` shows what there is.",
-                    field="as",
-                )
-            await live.drop_old(old)
-        finally:
-            await live.close()
+    async def kept(live: ViewsStore) -> list[OldView]:
+        old = [view for view in await live.old_views() if view.swap == name]
+        if not old and not await replica.exists():
+            raise ReplayRefused(
+                f"there is no replay {name}, and nothing is kept of one",
+                hint="`tidemark replay --list` shows what there is.",
+                field="as",
+            )
         return old
 
     with StoreLoop() as stores:
-        with _only_one(replica.directory):
-            old = stores.wait(drop())
+        with closing(stores, open_views(config)) as live:
+            old = stores.wait(kept(live))
+            with _only_one(replica.directory):
+                stores.wait(live.drop_old(old))
         stores.wait(replica.drop())
         return old
 

@@ -12,7 +12,7 @@ from typing import Any, Final, get_args
 
 from tidemark.config.live_checks import LIVE_RULES
 from tidemark.config.model import FieldType, HttpConfig, IngestConfig, LedgerConfig
-from tidemark.config.names import FIELD_NAME_PATTERN, STREAM_NAME_PATTERN
+from tidemark.config.names import FIELD_NAME_PATTERN, OWN_STREAMS, STREAM_NAME_PATTERN
 from tidemark.config.pipeline_checks import PIPELINE_RULES
 from tidemark.config.problems import Location, redact, shorten
 from tidemark.config.raw_settings import (
@@ -43,6 +43,9 @@ def names_are_plain(raw: dict[str, Any]) -> Iterator[Finding]:
         if not _STREAM_NAME.fullmatch(name):
             message = "expected a name of at most 64 letters, digits, `_`, `.` and `-`"
             yield ("streams", name), f"{message}, found {shorten(name)}", _NAME_HINT
+        if name.lower().startswith(OWN_STREAMS):
+            message = f"names that begin with `{OWN_STREAMS}` are Tidemark's own"
+            yield ("streams", name), message, "Give the stream another name."
         for field, _ in fields_of(stream):
             if not _FIELD_NAME.fullmatch(field):
                 message = "expected a name of at most 64 letters, digits and `_`"

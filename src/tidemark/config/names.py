@@ -24,3 +24,6 @@ BUILT_IN_EVENTTIME_TYPES: Final = {
     "unixtimestamp_ns": "Nanoseconds since 1970.",
     "iso8601": "A time with an offset or `Z`, such as `2025-01-01T00:00:00Z`.",
 }
+
+# What Tidemark records by itself, such as swaps, is in streams of these names.
+OWN_STREAMS: Final = "tidemark."
