@@ -121,8 +121,9 @@ def test_a_signal_before_it_is_ready_stops_it_too(home: Path) -> None:
         with started("up", "--port", 0, cwd=home) as process:
             time.sleep(delay_s)
             ran = stop(process, signal.SIGTERM)
-        # Before its command is loaded, there is nothing to stop but the program.
-        assert ran.code in (0, 143)
+        # Before its command is loaded, there is nothing to stop but the program, and on a busy
+        # machine not even that: then the signal itself ends it.
+        assert ran.code in (0, 143, -signal.SIGTERM)
         assert ran.err == ""
 
 

@@ -143,7 +143,7 @@ async def test_views_are_kept_beside_the_ledger(tmp_path: Path, postgres_url: st
     elsewhere = {"TIDEMARK_VIEW_STORE__URL": postgres_url}
     assert views_place(load_config(None, state_dir | elsewhere)) == postgres_url
     for config in (embedded, shared):
-        assert len(await migrate_views(config, dry_run=True)) == 1
+        assert len(await migrate_views(config, dry_run=True)) == 2
         views = await open_views(config)
         assert await views.frontier() is None
         await views.close()

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.generated.ledgers import HOUR, random_ledger
+from tests.generated.ledgers import HOUR, Shape, random_ledger
 from tests.reference.eventtime import EventTime, reorder
 from tests.reference.history import Commit
-from tests.unit.test_reorder import LONG, TENANTS, steady
+from tests.unit.test_reorder import TENANTS, steady
 from tests.unit.time_runs import Cut, one_by_one, plan_with, random_cut, tables_of, whole
 from tidemark.pipeline.files import (
     UNFINISHED_SUFFIX,
@@ -82,7 +82,8 @@ class Job:
 
 @pytest.fixture(scope="module")
 def commits() -> list[Commit]:
-    commits = random_ledger(SEED, LONG)
+    shape = Shape(max_commits=30, max_entries=8, streams=("trades", "trades", "usage"))
+    commits = random_ledger(SEED, shape)
     steps = [step for tenant in TENANTS for step in reorder(commits, "trades", tenant, SETTING)]
     assert any(step.late for step in steps), "the ledger has late rows"
     assert any(step.flushed for step in steps), "the ledger has an end that releases"
