@@ -65,7 +65,7 @@ def asked(
 @given(
     text=queries(SCHEMA, custom_scalars=SCALARS, allow_null=False), tenant=st.sampled_from(TENANTS)
 )
-@settings(suppress_health_check=list(HealthCheck), max_examples=settings().max_examples // 2)
+@settings(suppress_health_check=list(HealthCheck), max_examples=settings().max_examples // 4)
 def test_every_query_of_the_schema_is_answered_within_the_callers_rows(
     runner: asyncio.Runner, asked: GraphqlService, text: str, tenant: str
 ) -> None:

@@ -239,7 +239,7 @@ def schemathesis(place: str, directory: Path, *options: str) -> subprocess.Compl
 def test_schemathesis_finds_nothing(server: TidemarkServer, tmp_path: Path) -> None:
     # Both stores get the systematic cases, one of them generated ones as well: these take longer.
     on_postgres = "TIDEMARK_LEDGER__URL" in server.env
-    depth = ("--max-examples", "10") if on_postgres else ("--phases", "examples,coverage")
+    depth = ("--max-examples", "5") if on_postgres else ("--phases", "examples,coverage")
     found = schemathesis(f"{server.base_url}/openapi.json", tmp_path, *depth)
     assert found.returncode == 0, found.stdout + found.stderr
     assert "No issues found" in found.stdout

@@ -22,7 +22,7 @@ from tidemark.pipeline.time import stage
 from tidemark.pipeline.windows import keeper
 
 # Some in an ordinary run, fifty times as many in a thorough one.
-SEEDS = range(settings().max_examples // 8)
+SEEDS = range(settings().max_examples // 12)
 
 
 def times_of(source: random.Random) -> EventTime:
