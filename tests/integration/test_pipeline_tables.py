@@ -76,8 +76,8 @@ async def result_in(views: ViewsStore, table: Table) -> TableResult:
     )
 
 
-# Few keys, so that much happens to each. In this ledger every rule matters: the last amend, the first
-# void, order, times, tombstones and errors. Many keys are in the ledgers of batch independence.
+# Few keys, so that much happens to each. In this ledger every rule matters: the last amend, the
+# first void, order, times, tombstones and errors. Batch independence has many keys.
 @pytest.mark.parametrize(("seed", "names"), [(41, ["by_place"])])
 async def test_a_ledger_that_is_cut_anywhere_gives_the_tables_of_the_reference(
     seed: int, names: Sequence[str], tmp_path: Path
