@@ -377,8 +377,10 @@ async def test_settling_goes_on_when_the_store_is_back(monkeypatch: pytest.Monke
             outbox.enqueue(receiver.url)
         async with delivering(outbox, limits=DeliveryLimits(batch=20)) as work:
             await work.until(lambda: outbox.is_settled)
-    # Known to the store by their leases, answers that were written twice count once.
-    assert len(receiver.received) == len(outbox.of("delivered")) == 200
+    # Known to the store by their leases, answers that were written twice count once. On a busy
+    # machine a lease may run out while the store is away: then the event is sent again, by its id.
+    assert len({request.event_id for request in receiver.received}) == 200
+    assert len(outbox.of("delivered")) == 200
     assert work.counters.held == 0
 
 
