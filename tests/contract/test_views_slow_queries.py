@@ -14,7 +14,7 @@ import pytest
 from tests.contract.views_home import POSITIONS, Views, ViewsHome, frontier, insertion, position
 from tidemark.live.filters import parse_filter, row_query
 from tidemark.pipeline.output.errors import QueryTooSlow
-from tidemark.views import matching, postgres, querying
+from tidemark.views import matching, postgres, postgres_connection, querying
 from tidemark.views.port import RowQuery
 from tidemark.views.postgres import PostgresViews
 from tidemark.views.querying import QUERIES_AT_ONCE
@@ -162,7 +162,9 @@ async def test_a_pattern_is_compiled_once_for_all_rows(
 async def test_a_log_may_take_longer_to_compact_than_any_other_command(
     postgres_views_home: ViewsHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres, "_pool", partial(postgres._pool, within_s=1.0))
+    monkeypatch.setattr(
+        postgres_connection, "pool_of", partial(postgres_connection.pool_of, within_s=1.0)
+    )
     views = await postgres_views_home.open()
     await views.declare([POSITIONS])
     reader = await asyncpg.connect(postgres_views_home.url)

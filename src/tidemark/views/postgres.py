@@ -27,13 +27,27 @@ from tidemark.pipeline.output.batch import (
     check_batch,
     is_next,
 )
-from tidemark.pipeline.output.errors import BatchRefused, InvalidView, ViewsUnavailable
+from tidemark.pipeline.output.errors import InvalidView
 from tidemark.pipeline.output.port import ViewRow
 from tidemark.pipeline.output.schema import ROW_KEY, ViewSchema, quoted
-from tidemark.views import querying
 from tidemark.views.declaring import declare, view_row
 from tidemark.views.history import ViewsHistory
 from tidemark.views.migrating import migrate_postgres
+from tidemark.views.postgres_connection import (
+    CONNECT_TIMEOUT_S,
+    HUNG_AFTER_S,
+    READER_CONNECTIONS,
+    READER_SETTINGS,
+    WRITER_CONNECTIONS,
+    WRITER_SETTINGS,
+    answers,
+    execute_all,
+    numbered,
+    one_moment,
+    pool_of,
+    queries_pool,
+    translated,
+)
 from tidemark.views.querying import ViewsQueries, too_slow
 from tidemark.views.reading import (
     ADJUSTMENT_COLUMNS,
@@ -70,32 +84,10 @@ from tidemark.views.tables import (
 )
 
 SCHEMA = "tidemark_views"
-WRITER_CONNECTIONS = 2
-READER_CONNECTIONS = 4
-CONNECT_TIMEOUT_S = 10.0
-# A long replay writes batches of a million changes.
-COMMAND_TIMEOUT_S = 300.0
 # To write a long log anew takes as long as it takes.
 COMPACT_WITHIN_S = 24 * 3600.0
-# A process that hangs while it holds the writer's lock must not stop all others for good.
-HUNG_AFTER_S = 20
-SESSION_SETTINGS = {
-    "timezone": "UTC",
-    "jit": "off",
-    "client_min_messages": "warning",
-    "lock_timeout": f"{HUNG_AFTER_S}s",
-    "idle_in_transaction_session_timeout": f"{HUNG_AFTER_S}s",
-}
-# Without statistics, as in a table that has just begun to grow, the planner would rather gather and
-# sort everything than follow an index to the end of a page, or scan the table for a few keys.
-READER_SETTINGS = SESSION_SETTINGS | {"enable_bitmapscan": "off", "work_mem": "64MB"}
-WRITER_SETTINGS = SESSION_SETTINGS | {"enable_seqscan": "off", "synchronous_commit": "on"}
-
 # So many rows take the event loop a millisecond to read.
 ROWS_ON_THE_LOOP = 1_000
-# How much longer than PostgreSQL may take for a query an answer is waited for.
-ANSWER_WITHIN_S = 5.0
-
 T = TypeVar("T")
 
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}").fullmatch
@@ -124,20 +116,20 @@ class PostgresViews(ViewsHistory, ViewsQueries):
     @classmethod
     async def open(cls, url: str, *, schema: str = SCHEMA) -> PostgresViews:
         """Connect and bring the schema up to date; another `schema` holds other views."""
-        with _translated():
+        with translated():
             await migrate(url, schema=schema)
         return await cls.connect(url, schema=schema)
 
     @classmethod
     async def connect(cls, url: str, *, schema: str = SCHEMA) -> PostgresViews:
         """Connect to views whose schema is up to date."""
-        with _translated():
+        with translated():
             async with AsyncExitStack() as opened:
-                writers = await _pool(url, WRITER_CONNECTIONS, WRITER_SETTINGS, schema)
+                writers = await pool_of(url, WRITER_CONNECTIONS, WRITER_SETTINGS, schema)
                 opened.push_async_callback(writers.close)
-                readers = await _pool(url, READER_CONNECTIONS, READER_SETTINGS, schema)
+                readers = await pool_of(url, READER_CONNECTIONS, READER_SETTINGS, schema)
                 opened.push_async_callback(readers.close)
-                queries = await _queries_pool(url, schema)
+                queries = await queries_pool(url, schema)
                 opened.pop_all()
         return cls(writers, readers, queries)
 
@@ -146,7 +138,7 @@ class PostgresViews(ViewsHistory, ViewsQueries):
         return "postgres"
 
     async def declare(self, views: Sequence[ViewSchema]) -> None:
-        with _translated():
+        with translated():
             async with self._locked() as (connection, frontier):
                 declaration = declare(await connection.fetch(SCHEMAS), views)
                 log_floor = 0 if frontier is None else frontier.received_at
@@ -168,7 +160,7 @@ class PostgresViews(ViewsHistory, ViewsQueries):
     async def commit(self, batch: ViewBatch) -> bool:
         schemas = {view: await self._schema(view) for view in batch.views}
         check_batch(batch, schemas)
-        with _translated():
+        with translated():
             async with self._locked() as (connection, frontier):
                 if not is_next(frontier, batch):
                     return False
@@ -180,18 +172,18 @@ class PostgresViews(ViewsHistory, ViewsQueries):
     async def swap(self, swap: Swap, parts: AsyncIterator[SwapPart]) -> bool:
         schemas = {schema.name: schema for schema in await self.declared()}
         schemas |= {rebuilt.fresh.name: rebuilt.fresh for rebuilt in swap.rebuilt}
-        with _translated():
+        with translated():
             async with self._locked() as (connection, frontier):
                 if not swap.is_due(frontier):
                     return False
                 # What is to be written is read from elsewhere in between.
                 await connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-                await _execute(connection, beginning(swap, "postgres"))
+                await execute_all(connection, beginning(swap, "postgres"))
                 async for part in parts:
                     await self._write_part(connection, part, schemas)
                 await connection.execute("LOCK TABLE views IN ACCESS EXCLUSIVE MODE")
                 rows = await connection.fetch(STANDINGS)
-                await _execute(connection, ending(swap, {r[0]: (r[1], r[2]) for r in rows}))
+                await execute_all(connection, ending(swap, {r[0]: (r[1], r[2]) for r in rows}))
                 await _move_frontier(connection, swap.end)
                 crash_point("views.before_swap")
         crash_point("views.after_swap")
@@ -201,7 +193,7 @@ class PostgresViews(ViewsHistory, ViewsQueries):
     async def compact(self) -> tuple[int, int]:
         size = "SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relnamespace = "
         size += "current_schema()::regnamespace AND relkind = 'r'"
-        with _translated():
+        with translated():
             async with self._writers.acquire() as connection:
                 before = await connection.fetchval(size)
                 # Written anew: what is kept lies at the end, and room before it is not given back.
@@ -216,23 +208,23 @@ class PostgresViews(ViewsHistory, ViewsQueries):
                 return int(before), int(await connection.fetchval(size))
 
     async def drop_old(self, views: Sequence[OldView]) -> None:
-        with _translated():
+        with translated():
             async with self._locked() as (connection, _):
-                await _execute(connection, dropping(views))
+                await execute_all(connection, dropping(views))
 
     async def read_state(self, view: str, row_keys: Sequence[str]) -> list[ViewRow]:
         schema = await self._schema(view)
         sql = (
             f"SELECT {', '.join(row_columns(schema))} FROM {schema.table} WHERE {ROW_KEY} = ANY($1)"
         )
-        with _translated():
+        with translated():
             rows = await self._writers.fetch(sql, row_keys)
         return self._rows(schema.columns, rows)
 
     async def scan_state(self, view: str, *, after: str | None, limit: int) -> list[ViewRow]:
         schema = await self._schema(view)
         sql = scan_sql(schema).replace("?", "$1", 1).replace("?", "$2", 1)
-        with _translated():
+        with translated():
             rows = await self._writers.fetch(sql, "" if after is None else after, limit)
         return self._rows(schema.columns, rows)
 
@@ -298,8 +290,8 @@ class PostgresViews(ViewsHistory, ViewsQueries):
             await connection.copy_records_to_table(
                 "view_changes", records=change_tuples(part.changes), columns=CHANGE_COLUMNS
             )
-        await connection.executemany(_numbered(DELETE_ADJUSTMENT), part.gone_adjustments)
-        await connection.executemany(_numbered(DELETE_ERROR), part.gone_errors)
+        await connection.executemany(numbered(DELETE_ADJUSTMENT), part.gone_adjustments)
+        await connection.executemany(numbered(DELETE_ERROR), part.gone_errors)
         await self._write_lists(connection, part.adjustments, part.errors)
 
     async def _write_rows(self, connection: Any, writes: RowWrites, schema: ViewSchema) -> None:
@@ -326,13 +318,13 @@ class PostgresViews(ViewsHistory, ViewsQueries):
         return row_tuples(writes, columns)
 
     async def _snapshot(self, *queries: Query) -> list[list[Row]]:
-        with _translated(), self._looked_at_again():
-            return await _answers(self._readers, queries)
+        with translated(), self._looked_at_again():
+            return await answers(self._readers, queries)
 
     async def _ask(self, query: Query, read: Callable[[list[Row]], T]) -> tuple[T, Frontier | None]:
-        with _translated(), self._looked_at_again():
+        with translated(), self._looked_at_again():
             try:
-                [position], rows = await _answers(self._queries, (FRONTIER, query))
+                [position], rows = await answers(self._queries, (FRONTIER, query))
             except asyncpg.QueryCanceledError as error:
                 raise too_slow() from error
         if len(rows) <= ROWS_ON_THE_LOOP:
@@ -349,39 +341,39 @@ class PostgresViews(ViewsHistory, ViewsQueries):
             raise
 
     async def _stream(self, queries: Sequence[Query], take: Callable[[int, Row], None]) -> None:
-        with _translated():
-            async with self._readers.acquire() as connection, _one_moment(connection):
+        with translated():
+            async with self._readers.acquire() as connection, one_moment(connection):
                 for number, (sql, values) in enumerate(queries):
                     async for row in connection.cursor(
-                        _numbered(sql), *values, prefetch=ROWS_AT_ONCE
+                        numbered(sql), *values, prefetch=ROWS_AT_ONCE
                     ):
                         take(number, row)
 
     @asynccontextmanager
     async def _pages(self) -> AsyncIterator[Pages]:
         async with AsyncExitStack() as held:
-            with _translated():
+            with translated():
                 connection = await held.enter_async_context(self._readers.acquire())
-                await held.enter_async_context(_one_moment(connection))
+                await held.enter_async_context(one_moment(connection))
                 # Whoever reads may have to wait for something else in between.
                 await connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
 
             async def pages(query: Query) -> AsyncIterator[list[Row]]:
                 sql, values = query
-                with _translated():
-                    cursor = await connection.cursor(_numbered(sql), *values)
+                with translated():
+                    cursor = await connection.cursor(numbered(sql), *values)
                     rows = await cursor.fetch(ROWS_AT_ONCE)
                 while rows:
                     yield rows
-                    with _translated():
+                    with translated():
                         rows = await cursor.fetch(ROWS_AT_ONCE)
 
             yield pages
 
     async def _write(self, query: Query) -> int:
         sql, values = query
-        with _translated():
-            status = await self._writers.execute(_numbered(sql), *values)
+        with translated():
+            status = await self._writers.execute(numbered(sql), *values)
         return int(status.rpartition(" ")[2])
 
     def _in_list(self, column: str, count: int) -> str:
@@ -403,64 +395,6 @@ async def migrate(url: str, *, schema: str = SCHEMA, dry_run: bool = False) -> l
             field="schema",
         )
     return await migrate_postgres(url, schema=schema, dry_run=dry_run)
-
-
-async def _pool(
-    url: str,
-    size: int,
-    settings: dict[str, str],
-    schema: str,
-    *,
-    idle: int = 1,
-    within_s: float = COMMAND_TIMEOUT_S,
-) -> asyncpg.Pool:
-    return await asyncpg.create_pool(
-        url,
-        min_size=idle,
-        max_size=size,
-        timeout=CONNECT_TIMEOUT_S,
-        command_timeout=within_s,
-        server_settings=settings | {"search_path": schema},
-    )
-
-
-async def _queries_pool(url: str, schema: str) -> asyncpg.Pool:
-    """Most processes have the views open and never query them, so none of these is kept."""
-    within_s = querying.QUERY_WITHIN_S
-    settings = READER_SETTINGS | {"statement_timeout": f"{within_s * 1_000:.0f}ms"}
-    return await _pool(
-        url,
-        querying.QUERIES_AT_ONCE,
-        settings,
-        schema,
-        idle=0,
-        within_s=within_s + ANSWER_WITHIN_S,
-    )
-
-
-async def _answers(pool: asyncpg.Pool, queries: Sequence[Query]) -> list[list[Row]]:
-    async def asked() -> list[list[Row]]:
-        async with pool.acquire() as connection, _one_moment(connection):
-            return [await connection.fetch(_numbered(sql), *values) for sql, values in queries]
-
-    try:
-        return await asked()
-    except asyncpg.InvalidCachedStatementError:
-        # The views were built anew, and the pool has now forgotten what they were like before.
-        return await asked()
-
-
-@asynccontextmanager
-async def _one_moment(connection: Any) -> AsyncIterator[None]:
-    """A transaction in which everything is as of one moment, tables too.
-
-    Names are looked up as of now and rows as of the first query: of a table that has taken a name
-    in between nothing would be seen. So a swap waits for whoever has this lock, which is had before
-    the first query.
-    """
-    async with connection.transaction(isolation="repeatable_read", readonly=True):
-        await connection.execute("LOCK TABLE views IN ACCESS SHARE MODE")
-        yield
 
 
 async def _write_state(connection: Any, state: Mapping[str, bytes | None]) -> None:
@@ -487,43 +421,3 @@ async def _move_frontier(connection: Any, end: Frontier) -> None:
         "UPDATE frontier SET ingress_sequence = $1, received_at = $2, chain = $3, ledger_id = $4",
         *msgspec.structs.astuple(end),
     )
-
-
-async def _execute(connection: Any, queries: Sequence[Query]) -> None:
-    for sql, values in queries:
-        await connection.execute(_numbered(sql), *values)
-
-
-def _numbered(sql: str) -> str:
-    parts = sql.split("?")
-    return parts[0] + "".join(f"${i}{part}" for i, part in enumerate(parts[1:], 1))
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    """Turns what the driver raises into the two things a caller can act on."""
-    try:
-        yield
-    except (
-        asyncpg.DataError,
-        asyncpg.IntegrityConstraintViolationError,
-        asyncpg.ProgramLimitExceededError,
-        UnicodeError,
-        OverflowError,
-        TypeError,
-    ) as error:
-        raise BatchRefused(
-            f"PostgreSQL refuses this content: {error}",
-            hint="This is a fault of the pipeline; nothing was written.",
-        ) from error
-    except (
-        asyncpg.PostgresError,
-        asyncpg.InterfaceError,
-        asyncpg.InternalClientError,
-        OSError,
-        TimeoutError,
-    ) as error:
-        raise ViewsUnavailable(
-            f"PostgreSQL could not read or write the views: {type(error).__name__}: {error}",
-            hint="Retry: a batch that was written all the same is skipped.",
-        ) from error
