@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -22,14 +22,14 @@ import msgspec
 from py4j.protocol import Py4JNetworkError
 
 from tidemark.app.high_water import HighWater
+from tidemark.app.only_one import only_one
 from tidemark.app.store_loop import StoreLoop
 from tidemark.clock import MICROS_PER_SECOND, SystemClock
 from tidemark.config import Config
-from tidemark.errors import ConfigError, LedgerUnavailable, TidemarkError
+from tidemark.errors import LedgerUnavailable, TidemarkError
 from tidemark.ledger.opening import open_ledger
 from tidemark.ledger.port import LedgerStore
 from tidemark.ledger.sequencer import Head
-from tidemark.ledger.sqlite_connection import make_private_directory
 from tidemark.live.triggers.opening import oldest_position
 from tidemark.ops.pipeline_status import PipelineStatus
 from tidemark.pipeline.decode.stage import Decoder
@@ -313,28 +313,14 @@ def _beside(stores: StoreLoop, *work: Coroutine[Any, Any, None]) -> Iterator[Non
             task.cancel()
 
 
-@contextlib.contextmanager
-def only_one_pipeline(state_dir: Path) -> Iterator[None]:
-    """Two pipelines would take the same batches; the lock goes with its process."""
-    try:
-        make_private_directory(state_dir)
-        lock = (state_dir / _LOCK_NAME).open("wb")
-    except OSError as error:
-        raise ConfigError(
-            f"the pipeline cannot write to the state directory {state_dir}: {error.strerror}",
-            hint="Set state_dir (TIDEMARK_STATE_DIR) to a directory this user may write to.",
-            field="state_dir",
-        ) from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise PipelineRunning(
-                f"a pipeline runs already on {state_dir}",
-                hint="`tidemark up` runs one too. Stop that one first, or set pipeline.enabled to"
-                " false and run `tidemark pipeline` by itself.",
-            ) from error
-        yield
+def only_one_pipeline(state_dir: Path) -> AbstractContextManager[None]:
+    """Two pipelines would take the same batches."""
+    running = PipelineRunning(
+        f"a pipeline runs already on {state_dir}",
+        hint="`tidemark up` runs one too. Stop that one first, or set pipeline.enabled to"
+        " false and run `tidemark pipeline` by itself.",
+    )
+    return only_one(state_dir / _LOCK_NAME, what="the pipeline", taken=running)
 
 
 def _absolute(place: Path | str) -> Path | str:

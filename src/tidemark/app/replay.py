@@ -8,10 +8,10 @@ record is found, and not made twice.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -31,6 +31,7 @@ from tidemark.app.beside import (
 )
 from tidemark.app.high_water import HighWater
 from tidemark.app.landing import landed_blocks
+from tidemark.app.only_one import only_one
 from tidemark.app.pipeline import only_one_pipeline
 from tidemark.app.store_loop import StoreLoop
 from tidemark.canonical import canonical_json, content_hash
@@ -38,12 +39,11 @@ from tidemark.clock import SystemClock
 from tidemark.config import Config
 from tidemark.config.names import OWN_STREAMS
 from tidemark.crash import crash_point
-from tidemark.errors import ConfigError, TidemarkError
+from tidemark.errors import TidemarkError
 from tidemark.ingress.drafts import Draft, Submission, no_corrections
 from tidemark.ingress.identity import Identity
 from tidemark.ledger.opening import open_ledger
 from tidemark.ledger.port import EventFilter, LedgerStore
-from tidemark.ledger.sqlite_connection import make_private_directory
 from tidemark.ops.replaying import Differences, differences, plan_swap, swap_parts
 from tidemark.pipeline.output.batch import Frontier
 from tidemark.pipeline.output.errors import DefinitionChanged
@@ -349,24 +349,9 @@ def _told_of(name: str) -> Iterator[None]:
         ) from error
 
 
-@contextlib.contextmanager
-def _only_one(directory: Path) -> Iterator[None]:
-    try:
-        make_private_directory(directory.parent)
-        make_private_directory(directory)
-        lock = (directory / _LOCK_NAME).open("wb")
-    except OSError as error:
-        raise ConfigError(
-            f"there is no room for a replay in {directory}: {error.strerror}",
-            hint="Set state_dir (TIDEMARK_STATE_DIR) to a directory this user may write to.",
-            field="state_dir",
-        ) from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise ReplayRefused(
-                f"the replay {directory.name} is being worked on",
-                hint="Wait until it has ended, or use another name.",
-            ) from error
-        yield
+def _only_one(directory: Path) -> AbstractContextManager[None]:
+    worked_on = ReplayRefused(
+        f"the replay {directory.name} is being worked on",
+        hint="Wait until it has ended, or use another name.",
+    )
+    return only_one(directory / _LOCK_NAME, what="a replay", taken=worked_on)
