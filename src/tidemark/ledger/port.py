@@ -7,6 +7,7 @@ from typing import Protocol
 
 import msgspec
 
+from tidemark.errors import TidemarkError
 from tidemark.ingress.drafts import CorrectionResolver, Outcome, Submission
 from tidemark.ledger.global_sequence import GlobalNumbers
 from tidemark.ledger.sequencer import Head, Stored
@@ -33,6 +34,23 @@ class EventRow(msgspec.Struct, frozen=True, gc=False):
     control: str | None
     target_key: str | None
     global_sequence: int | None
+
+
+class SpeltEvent(msgspec.Struct, frozen=True, gc=False):
+    """One event in JSON, as others see it, and what is asked of it besides."""
+
+    ingress_sequence: int
+    received_at: int
+    stream: str
+    causality_key: str | None
+    value: bytes
+
+
+class Spellable(Protocol):
+    """Events as they were read. To spell them takes as long as to read them, and some time of this
+    process: whoever wants them says when."""
+
+    def spelt(self) -> list[SpeltEvent]: ...
 
 
 class CommitRow(msgspec.Struct, frozen=True, gc=False):
@@ -144,6 +162,25 @@ class HistoryCommit(msgspec.Struct, frozen=True, gc=False):
     submission: Submission
 
 
+class CopyState(msgspec.Struct, frozen=True):
+    """How far a copy is, when that was said, and what keeps it from going on."""
+
+    name: str
+    last_sequence: int
+    received_at: int
+    """Of the last commit that is in it as a whole."""
+    told_at: int
+    error: TidemarkError | None = None
+
+
+class PlacedEvents(msgspec.Struct, frozen=True):
+    """Where the events from one sequence to another are, both included."""
+
+    first_sequence: int
+    last_sequence: int
+    places: bytes
+
+
 class LedgerStore(Protocol):
     """The append-only store. Every method may raise `LedgerUnavailable`; retrying is then safe."""
 
@@ -182,6 +219,9 @@ class LedgerStore(Protocol):
 
     async def read_events(self, event_filter: EventFilter, after: int, limit: int) -> EventPage: ...
 
+    async def read_unspelt(self, after: int, upto: int) -> Spellable:
+        """The events with sequences in `(after, upto]`, in order."""
+
     async def find_event(self, tenant_id: str, idempotency_key: str) -> EventRow | None: ...
 
     async def find_recent(self, idempotency_key: str, limit: int) -> KeySearch:
@@ -206,6 +246,24 @@ class LedgerStore(Protocol):
         """The last commit before a time."""
 
     async def read_rejects(self, reject_filter: RejectFilter, limit: int) -> list[RejectRow]: ...
+
+    async def tell_copy(self, copy: CopyState) -> None:
+        """Whoever keeps a copy says how far it is; what it said before is forgotten."""
+
+    async def copies(self) -> dict[str, CopyState]:
+        """What was last said of each copy, by its name."""
+
+    async def place_events(self, placed: PlacedEvents) -> None:
+        """Where the mirror has put events."""
+
+    async def places_of(self, sequence: int) -> PlacedEvents | None:
+        """The events among which one is whose place is known; None if it is not."""
+
+    async def placed_upto(self) -> int:
+        """The last event whose place is known."""
+
+    async def forget_places(self, after: int) -> None:
+        """Where events after a sequence are is not known any more."""
 
     async def check_clock(self) -> None:
         """Raise `ClockLeap` while ingest is held; asks the ledger only then, if it still is."""

@@ -22,6 +22,7 @@ from tidemark.crash import crash_point
 from tidemark.errors import ClockLeap
 from tidemark.ingress.drafts import CorrectionResolver, Entry, Outcome, Submission
 from tidemark.ledger.clock_guard import ClockGuard, ClockRecord
+from tidemark.ledger.copies import LedgerCopies
 from tidemark.ledger.founding import Founding, check_salt, found_ledger
 from tidemark.ledger.global_sequence import GlobalNumbers, NoGlobalNumbers
 from tidemark.ledger.port import HistoryCommit
@@ -83,7 +84,7 @@ SESSION_SETTINGS = {
 WRITER_SETTINGS = SESSION_SETTINGS | {"enable_seqscan": "off", "synchronous_commit": "on"}
 
 
-class PostgresLedger(LedgerReader):
+class PostgresLedger(LedgerReader, LedgerCopies):
     """A `LedgerStore`. Make one with `open`."""
 
     def __init__(
@@ -316,6 +317,10 @@ class PostgresLedger(LedgerReader):
     async def _fetch(self, sql: str, *values: object) -> list[Row]:
         with translated():
             return await self._readers.fetch(numbered(sql), *values)
+
+    async def _execute(self, sql: str, *values: object) -> None:
+        with translated():
+            await self._readers.execute(numbered(sql), *values)
 
     def _in_list(self, column: str, count: int) -> str:
         return f"{column} = ANY(?)"

@@ -24,6 +24,7 @@ from tidemark.ledger.port import (
 )
 from tidemark.ledger.rows import EVENT_COLUMNS, REJECT_COLUMNS, STORED_COLUMNS
 from tidemark.ledger.sequencer import Head, Stored, key_digest
+from tidemark.ledger.spelling import Unspelt
 
 SCAN_WINDOW = 100_000
 # The most events of one run that are counted.
@@ -54,6 +55,14 @@ class LedgerReader(ABC):
     @abstractmethod
     def _plain_quantity(self, stored: Any) -> str:
         """The quantity as plain decimal text."""
+
+    async def read_unspelt(self, after: int, upto: int) -> Unspelt:
+        rows = await self._fetch(
+            f"SELECT {', '.join(EVENT_COLUMNS)} FROM events"
+            " WHERE ingress_sequence > ? AND ingress_sequence <= ? ORDER BY ingress_sequence",
+            *(after, upto),
+        )
+        return Unspelt(rows, self._plain_quantity)
 
     async def head(self) -> Head:
         rows = await self._fetch("SELECT last_sequence, received_at, chain FROM ledger")

@@ -29,6 +29,7 @@ from tidemark.ingress.drafts import (
     Submission,
 )
 from tidemark.ledger.clock_guard import ClockGuard, ClockRecord
+from tidemark.ledger.copies import LedgerCopies
 from tidemark.ledger.founding import Founding, check_salt, found_ledger
 from tidemark.ledger.global_sequence import GlobalNumbers, NoGlobalNumbers
 from tidemark.ledger.port import HistoryCommit
@@ -76,7 +77,7 @@ _REFUSE = (
 T = TypeVar("T")
 
 
-class SqliteLedger(LedgerReader):
+class SqliteLedger(LedgerReader, LedgerCopies):
     """A `LedgerStore`. Make one with `open`."""
 
     def __init__(
@@ -309,6 +310,13 @@ class SqliteLedger(LedgerReader):
             self._run,
             lambda connection: connection.execute(sql, values).fetchall(),
         )
+
+    async def _execute(self, sql: str, *values: object) -> None:
+        def execute(connection: sqlite3.Connection) -> None:
+            with transaction(connection):
+                connection.execute(sql, values)
+
+        await self._write_in_thread(execute)
 
     def _in_list(self, column: str, count: int) -> str:
         return f"{column} IN ({', '.join('?' * count)})"

@@ -1,4 +1,4 @@
-"""Events and refusals of the ledger as the admin API shows them."""
+"""Events and refusals of the ledger as others see them, in the API and in Kafka."""
 
 from __future__ import annotations
 
