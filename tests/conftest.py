@@ -59,9 +59,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     """Who runs which file, where several processes of pytest run at once."""
     if config.getvalue("dist") != "loadfile":
         return None
-    from tests.scheduling import FewSparkSessions
+    from tests.scheduling import FewJavas
 
-    return FewSparkSessions(config, log)
+    return FewJavas(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,9 @@
 """Which process runs which test file, when several run at once.
 
-A process that uses the shared Spark session starts a Java of its own, and Java is slow until it is
-warm. So only two processes get such files, and they get them first, since these take longest; all
-other files go to whoever is free, in their order. A file is run by one process from its first test
-to its last.
+A process that uses the shared Spark session or the shared Kafka starts a Java of its own, which is
+slow until it is warm. So only two processes get files of the one kind, and one of the other; they
+get them first, since these take longest; all other files go to whoever is free, in their order. A
+file is run by one process from its first test to its last.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from xdist.workermanage import WorkerController
 
 ROOT: Final = Path(__file__).parents[1]
 SHARED_SESSION: Final = ROOT / "tests" / "services" / "spark.py"
-PROCESSES_WITH_SPARK: Final = 2
+SHARED_BROKER: Final = ROOT / "tests" / "services" / "kafka.py"
+# How many processes may use each.
+PROCESSES: Final = {SHARED_SESSION: 2, SHARED_BROKER: 1}
 
 
-class FewSparkSessions(LoadFileScheduling):
-    """As `--dist loadfile` does it, but for who gets a file that uses the shared session."""
+class FewJavas(LoadFileScheduling):
+    """As `--dist loadfile` does it, but for who gets a file that uses a shared service."""
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         file = self._next_file(node)
@@ -41,20 +43,29 @@ class FewSparkSessions(LoadFileScheduling):
 
     def _next_file(self, node: WorkerController) -> str | None:
         """The first file in the queue that this process should take."""
-        with_spark = [
-            other for other, files in self.assigned_work.items() if any(map(uses_spark, files))
-        ]
-        may_use_spark = node in with_spark or len(with_spark) < PROCESSES_WITH_SPARK
-        waiting = {True: [], False: []}
+        first, later = [], []
         for file in self.workqueue:
-            waiting[uses_spark(file)].append(file)
-        candidates = [*(waiting[True] if may_use_spark else ()), *waiting[False]]
+            service = service_of(file)
+            if service is None:
+                later.append(file)
+            elif self._may_use(node, service):
+                first.append(file)
+        candidates = first + later
         return candidates[0] if candidates else None
+
+    def _may_use(self, node: WorkerController, service: Path) -> bool:
+        users = [
+            other
+            for other, files in self.assigned_work.items()
+            if any(service_of(file) == service for file in files)
+        ]
+        return node in users or len(users) < PROCESSES[service]
 
 
 @cache
-def uses_spark(file: str) -> bool:
-    """Whether a test file, given by its path from the root, can use the shared session."""
+def service_of(file: str) -> Path | None:
+    """The shared service that a test file, given by its path from the root, can use; of several
+    the one that fewer processes may use."""
     path = ROOT / file
     conftests = (folder / "conftest.py" for folder in path.relative_to(ROOT).parents)
     to_look_at = [path, *(ROOT / conftest for conftest in conftests)]
@@ -64,7 +75,7 @@ def uses_spark(file: str) -> bool:
         if looked_at not in seen and looked_at.exists():
             seen.add(looked_at)
             to_look_at += _loaded_by(looked_at)
-    return SHARED_SESSION in seen
+    return min(seen & {*PROCESSES}, key=PROCESSES.__getitem__, default=None)
 
 
 @cache

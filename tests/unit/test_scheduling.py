@@ -1,4 +1,4 @@
-"""Files that use the shared Spark session go to two processes at most, and nothing is left out."""
+"""Files that use a shared service go to few processes, and nothing is left out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests import scheduling
-from tests.scheduling import PROCESSES_WITH_SPARK, FewSparkSessions, uses_spark
+from tests.scheduling import PROCESSES, SHARED_BROKER, SHARED_SESSION, FewJavas, service_of
 
 
 class Process:
@@ -37,7 +37,7 @@ def distributed(files: Sequence[str], processes: int, tests: int = 5) -> list[li
         getvalue=lambda name: [f"{processes}*popen"],
         option=SimpleNamespace(loadscopereorder=False),
     )
-    scheduler = FewSparkSessions(config)
+    scheduler = FewJavas(config)
     nodes: list[Any] = [Process(f"gw{number}") for number in range(processes)]
     for node in nodes:
         scheduler.add_node(node)
@@ -60,25 +60,38 @@ def distributed(files: Sequence[str], processes: int, tests: int = 5) -> list[li
     ]
 
 
+SERVICES = {"spark": SHARED_SESSION, "kafka": SHARED_BROKER}
+
+
+def kind_of(file: str) -> str:
+    return file.partition("-")[0]
+
+
 @pytest.fixture
 def by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduling, "uses_spark", lambda file: file.startswith("spark"))
+    monkeypatch.setattr(scheduling, "service_of", lambda file: SERVICES.get(kind_of(file)))
 
 
 @pytest.mark.usefixtures("by_name")
 @pytest.mark.parametrize("processes", [1, 2, 3, 4])
-@pytest.mark.parametrize(("with_spark", "others"), [(6, 9), (1, 9), (9, 1), (5, 0), (0, 5)])
-def test_every_file_is_run_once_and_few_processes_use_spark(
-    processes: int, with_spark: int, others: int
+@pytest.mark.parametrize(
+    ("spark", "kafka", "others"),
+    [(6, 3, 9), (6, 0, 9), (1, 1, 9), (9, 4, 1), (5, 1, 0), (0, 3, 0), (0, 0, 5)],
+)
+def test_every_file_is_run_once_and_few_processes_use_a_service(
+    processes: int, spark: int, kafka: int, others: int
 ) -> None:
     files = [f"other-{number}" for number in range(others)]
-    files += [f"spark-{number}" for number in range(with_spark)]
+    files += [f"spark-{number}" for number in range(spark)]
+    files += [f"kafka-{number}" for number in range(kafka)]
     run = distributed(files, processes)
     assert sorted(itertools.chain.from_iterable(run)) == sorted(files)
-    using_spark = [files for files in run if any(file.startswith("spark") for file in files)]
-    assert len(using_spark) == min(processes, with_spark, PROCESSES_WITH_SPARK)
-    for taken in using_spark:
-        assert taken == sorted(taken, reverse=True, key=lambda file: file.startswith("spark"))
+    for name, service in SERVICES.items():
+        using = [taken for taken in run if any(kind_of(file) == name for file in taken)]
+        assert len(using) <= PROCESSES[service]
+    for taken in run:
+        # What takes longest comes first.
+        assert taken == sorted(taken, key=lambda file: kind_of(file) == "other")
 
 
 @pytest.mark.parametrize(
@@ -90,7 +103,7 @@ def test_every_file_is_run_once_and_few_processes_use_spark(
     ],
 )
 def test_a_file_that_uses_the_session_is_known_by_what_it_imports(file: str) -> None:
-    assert uses_spark(f"tests/{file}")
+    assert service_of(f"tests/{file}") == SHARED_SESSION
 
 
 @pytest.mark.parametrize(
@@ -100,8 +113,12 @@ def test_a_file_that_uses_the_session_is_known_by_what_it_imports(file: str) -> 
         pytest.param("integration/test_http_health.py", id="no Spark"),
     ],
 )
-def test_a_file_without_it_is_for_everybody(file: str) -> None:
-    assert not uses_spark(f"tests/{file}")
+def test_a_file_without_one_is_for_everybody(file: str) -> None:
+    assert service_of(f"tests/{file}") is None
+
+
+def test_of_two_services_the_scarcer_one_decides() -> None:
+    assert service_of("tests/contract/test_mirror.py") == SHARED_BROKER
 
 
 @pytest.mark.parametrize(
@@ -120,12 +137,12 @@ def test_every_way_to_the_session_is_found(
 ) -> None:
     session = tmp_path / "tests" / "services" / "spark.py"
     monkeypatch.setattr(scheduling, "ROOT", tmp_path)
-    monkeypatch.setattr(scheduling, "SHARED_SESSION", session)
+    monkeypatch.setattr(scheduling, "PROCESSES", {session: 1})
     session.parent.mkdir(parents=True)
     session.touch()
     (tmp_path / "tests" / "helper.py").write_text("from tests.services.spark import shared_session")
     (tmp_path / "tests" / "test_some.py").touch()
-    assert not uses_spark.__wrapped__("tests/test_some.py")
+    assert service_of.__wrapped__("tests/test_some.py") is None
     scheduling._loaded_by.cache_clear()
     (tmp_path / place).write_text(text)
-    assert uses_spark.__wrapped__("tests/test_some.py")
+    assert service_of.__wrapped__("tests/test_some.py") == session
