@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 T = TypeVar("T")
+
+
+class _Store(Protocol):
+    async def close(self) -> None: ...
+
+
+S = TypeVar("S", bound=_Store)
 
 
 class StoreLoop:
@@ -38,3 +46,13 @@ class StoreLoop:
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
+
+
+@contextlib.contextmanager
+def closing(stores: StoreLoop, opening: Coroutine[Any, Any, S]) -> Iterator[S]:
+    """A store, while it is needed."""
+    store = stores.wait(opening)
+    try:
+        yield store
+    finally:
+        stores.wait(store.close())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -9,6 +10,7 @@ from tidemark.config.durations import UNITS_US, format_duration
 from tidemark.config.model import Config
 from tidemark.config.pipeline_model import Period
 from tidemark.config.problems import Problem, render_path
+from tidemark.config.urls import SQLITE_PREFIX
 
 # The longest that each can be, but for the hour by which a day or a month may be longer where
 # clocks are put back.
@@ -18,11 +20,15 @@ PERIOD_LENGTHS_US: Final[dict[Period, int]] = {
     "week": 7 * UNITS_US["d"],
     "month": 31 * UNITS_US["d"],
 }
+# Spark in one process, or a cluster whose master is asked for on this machine.
+_LOOPBACK: Final = r"(?:localhost|127\.[\d.]+|\[::1\])(?=[:/?]|$)"
+_IS_THIS_MACHINE: Final = re.compile(rf"local|spark://{_LOOPBACK}")
+_ON_LOOPBACK: Final = re.compile(rf"postgresql://(?:[^/?@]*@)?{_LOOPBACK}")
 
 
 def advise(config: Config) -> list[Problem]:
     """Remarks on a valid configuration, for `tidemark check` to show as warnings."""
-    return [*_streams(config), *_meters(config), *_access(config)]
+    return [*_streams(config), *_meters(config), *_cluster(config), *_access(config)]
 
 
 def _streams(config: Config) -> Iterator[Problem]:
@@ -52,6 +58,22 @@ def _meters(config: Config) -> Iterator[Problem]:
             )
             hint = "Set `closeAfter` or a shorter `lateness`, unless that is what you want."
             yield Problem(render_path(("meters", name)), message, hint)
+
+
+def _cluster(config: Config) -> Iterator[Problem]:
+    """Tasks on other machines read ledger and views themselves."""
+    if _IS_THIS_MACHINE.match(config.spark.master):
+        return
+    views = config.view_store.url or config.ledger.url
+    for path, url in (("ledger.url", config.ledger.url), ("view_store.url", views)):
+        if url is None or url.startswith(SQLITE_PREFIX):
+            message = "a file of this machine, and spark.master is a cluster, which cannot read it"
+        elif _ON_LOOPBACK.match(url):
+            message = "an address of this machine only, and the tasks of spark.master are on others"
+        else:
+            continue
+        hint = "Use a PostgreSQL that every machine reaches, unless all of the cluster is here."
+        yield Problem(path, message, hint)
 
 
 def _access(config: Config) -> Iterator[Problem]:

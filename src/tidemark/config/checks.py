@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final, get_args
 
 from tidemark.config.live_checks import LIVE_RULES
+from tidemark.config.mirror_checks import MIRROR_RULES
 from tidemark.config.model import FieldType, HttpConfig, IngestConfig, LedgerConfig
 from tidemark.config.names import FIELD_NAME_PATTERN, OWN_STREAMS, STREAM_NAME_PATTERN
 from tidemark.config.pipeline_checks import PIPELINE_RULES
@@ -199,6 +200,7 @@ RULES: Final[tuple[Rule, ...]] = (
     a_full_request_fits,
     *PIPELINE_RULES,
     *LIVE_RULES,
+    *MIRROR_RULES,
 )
 
 

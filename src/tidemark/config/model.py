@@ -23,6 +23,7 @@ from tidemark.config.live_model import (
     TriggerStoreConfig,
     WebhooksConfig,
 )
+from tidemark.config.mirror_model import MirrorConfig
 from tidemark.config.names import (
     FIELD_NAME_PATTERN,
     STREAM_NAME_PATTERN,
@@ -324,6 +325,7 @@ class Config(Section):
     pipeline: PipelineConfig = Field(default_factory=PipelineConfig)
     view_store: ViewStoreConfig = Field(default_factory=ViewStoreConfig)
     landing: LandingConfig = Field(default_factory=LandingConfig)
+    mirror: MirrorConfig = Field(default_factory=MirrorConfig)
     spark: SparkConfig = Field(default_factory=SparkConfig)
     live: LiveConfig = Field(default_factory=LiveConfig)
     triggers: Annotated[MappingOf[TriggerConfig], Names(TRIGGER_NAME_PATTERN)] = Field(

@@ -16,6 +16,8 @@ EVENTTIME_TYPE_PATTERN: Final = "^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 # The name stands before a colon in what event ids are made of.
 TRIGGER_NAME_PATTERN: Final = "^[A-Za-z0-9_-]{1,64}$"
 SPARK_OPTION_PATTERN: Final = r"^spark\..+$"
+KAFKA_OPTION_PATTERN: Final = "^[a-z][A-Za-z0-9._]*$"
+TOPIC_PREFIX_PATTERN: Final = "^[A-Za-z0-9._-]{0,64}$"
 
 BUILT_IN_EVENTTIME_TYPES: Final = {
     "unixtimestamp_s": "Seconds since 1970.",

@@ -16,12 +16,12 @@ from tidemark.config.names import (
 )
 from tidemark.config.section import ListOf, MappingOf, Section, Text
 from tidemark.config.values import (
+    ClientOption,
     Duration,
     Expression,
     ImportPath,
     LedgerUrl,
     PathText,
-    SparkOption,
     TimeZone,
 )
 
@@ -174,7 +174,13 @@ class PipelineConfig(Section):
     """From the ledger to the views."""
 
     enabled: bool = Field(default=True, description="Whether `tidemark up` runs it.")
-    source: Literal["ledger"] = Field(default="ledger", description="Where events are read from.")
+    source: Literal["ledger", "kafka"] = Field(
+        default="ledger",
+        description=(
+            "Where events are read from: the ledger, or the topics that the mirror writes. What "
+            "comes of them is the same."
+        ),
+    )
     max_batch_events: int = Field(
         default=200_000,
         ge=1,
@@ -215,7 +221,7 @@ class SparkConfig(Section):
         default="local[*]",
         description="The cluster to run on, such as `local[4]` or `spark://host:7077`.",
     )
-    options: Annotated[MappingOf[SparkOption], Names(SPARK_OPTION_PATTERN)] = Field(
+    options: Annotated[MappingOf[ClientOption], Names(SPARK_OPTION_PATTERN)] = Field(
         default_factory=dict,
         # Some are passwords.
         repr=False,

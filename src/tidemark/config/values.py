@@ -157,8 +157,8 @@ def read_import_path(value: Any) -> str:
     raise fault(describe_found(value), hint if isinstance(value, str) else "")
 
 
-def read_spark_option(value: Any) -> str | int | float | bool:
-    """What Spark takes for an option. It may be a password of some store."""
+def read_client_option(value: Any) -> str | int | float | bool:
+    """What Spark or Kafka takes for an option. It may be a password of some store."""
     if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     raise fault(describe_found(value, secret=True))
@@ -264,8 +264,8 @@ PathText = Annotated[
     Field(min_length=1, max_length=4096),
     Expected("the path of a directory"),
 ]
-SparkOption = Annotated[
+ClientOption = Annotated[
     str | int | float | bool,
-    PlainValidator(read_spark_option),
+    PlainValidator(read_client_option),
     Expected("text, a number or a truth value", secret=True),
 ]

@@ -1,0 +1,170 @@
+"""The mirror, kept running: events into Kafka for as long as the process lives.
+
+What passes by itself is waited for, and whatever happened, it goes on from what the topics hold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from tidemark.app.only_one import only_one
+from tidemark.app.store_loop import StoreLoop
+from tidemark.clock import MICROS_PER_SECOND, Clock, SystemClock
+from tidemark.config import Config
+from tidemark.errors import LedgerUnavailable, TidemarkError
+from tidemark.ledger.opening import open_ledger
+from tidemark.ledger.port import CopyState, LedgerStore
+from tidemark.mirror.errors import MirrorFenced, MirrorRefused, MirrorUnavailable
+from tidemark.mirror.following import COPY_NAME, TELL_EVERY_US, Mirror
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE_S: Final = 0.5
+LONGEST_PAUSE_S: Final = 30.0
+_LOCK_NAME: Final = "mirror.lock"
+_OBJECTS_BETWEEN_COLLECTIONS: Final = 100_000
+
+OnProgress = Callable[[int, int], None]
+"""Told how far the events are mirrored, and how far there are any to be."""
+
+
+class MirrorRunning(TidemarkError):
+    """Another process mirrors the ledger of this state directory."""
+
+    code = "mirror_running"
+
+
+class Mirrored(msgspec.Struct, frozen=True):
+    """How far the topics are."""
+
+    brokers: str
+    last_sequence: int
+
+
+def run_mirror(
+    config: Config, *, until_caught_up: bool, on_progress: OnProgress, stop: threading.Event
+) -> Mirrored | None:
+    """Mirrors until `stop` is set, or all that the ledger has now is there: None if stopped.
+
+    Waits for brokers or a database that are away, also at the start, unless it is to end when it
+    has caught up. Raises `MirrorFenced` when another mirror has taken over.
+    """
+    taken = MirrorRunning(
+        "another process mirrors this ledger",
+        hint="`tidemark up` does so where mirror.enabled is true; stop one of the two.",
+    )
+    lock = config.state_dir / _LOCK_NAME
+    with (
+        only_one(lock, what="the mirror", taken=taken),
+        _little_collecting(),
+        StoreLoop() as stores,
+    ):
+        runner = _Runner(config, stores, SystemClock(), on_progress, stop)
+        if until_caught_up:
+            return runner.caught_up()
+        runner.keep_mirroring()
+        return None
+
+
+@contextlib.contextmanager
+def _little_collecting() -> Iterator[None]:
+    """Thousands of events pass, none in a cycle: to look for some took a tenth of the time."""
+    before = gc.get_threshold()
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+class _Runner:
+    def __init__(
+        self,
+        config: Config,
+        stores: StoreLoop,
+        clock: Clock,
+        on_progress: OnProgress,
+        stop: threading.Event,
+    ) -> None:
+        self._config = config
+        self._stores = stores
+        self._clock = clock
+        self._on_progress = on_progress
+        self._stop = stop
+        self._pause_s = FIRST_PAUSE_S
+
+    def caught_up(self) -> Mirrored | None:
+        with self._ledger() as ledger, self._begun(ledger) as mirror:
+            mirror.run(until_caught_up=True, on_progress=self._on_progress)
+            if self._stop.is_set():
+                return None
+            return Mirrored(self._config.mirror.bootstrap_servers, mirror.last_sequence)
+
+    def keep_mirroring(self) -> None:
+        while not self._stop.is_set():
+            try:
+                with self._ledger() as ledger:
+                    self._follow(ledger)
+            except LedgerUnavailable as error:
+                self._pause(error)
+
+    def _follow(self, ledger: LedgerStore) -> None:
+        while not self._stop.is_set():
+            try:
+                with self._begun(ledger) as mirror:
+                    mirror.run(until_caught_up=False, on_progress=self._told)
+            except (MirrorUnavailable, MirrorRefused) as error:
+                self._pause(error, partial(self._tell, ledger, error))
+            except TidemarkError as error:
+                self._tell(ledger, error)
+                raise
+
+    def _told(self, done: int, total: int) -> None:
+        self._pause_s = FIRST_PAUSE_S
+        self._on_progress(done, total)
+
+    def _pause(self, error: TidemarkError, tell: Callable[[], None] = lambda: None) -> None:
+        log.warning("the mirror goes on in %.1f s: %s", self._pause_s, error.message)
+        until_us = self._clock.elapsed_us() + int(self._pause_s * MICROS_PER_SECOND)
+        while not self._stop.is_set() and (left_us := until_us - self._clock.elapsed_us()) > 0:
+            tell()
+            self._stop.wait(min(left_us, TELL_EVERY_US) / MICROS_PER_SECOND)
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+
+    def _tell(self, ledger: LedgerStore, error: TidemarkError) -> None:
+        """What is wrong, to those who answer for it. How far it was stays as it was said last."""
+        # Another mirror tells of itself.
+        if isinstance(error, MirrorFenced | LedgerUnavailable):
+            return
+        with contextlib.suppress(LedgerUnavailable):
+            said = self._stores.wait(ledger.copies()).get(COPY_NAME)
+            last_sequence, received_at = (
+                (0, 0) if said is None else (said.last_sequence, said.received_at)
+            )
+            state = CopyState(COPY_NAME, last_sequence, received_at, self._clock.wall_us(), error)
+            self._stores.wait(ledger.tell_copy(state))
+
+    @contextlib.contextmanager
+    def _ledger(self) -> Iterator[LedgerStore]:
+        ledger = self._stores.wait(open_ledger(self._config, self._clock))
+        try:
+            yield ledger
+        finally:
+            self._stores.wait(ledger.close())
+
+    @contextlib.contextmanager
+    def _begun(self, ledger: LedgerStore) -> Iterator[Mirror]:
+        mirror = Mirror(self._config, ledger, self._clock, loop=self._stores.loop, stop=self._stop)
+        try:
+            mirror.begin()
+            yield mirror
+        finally:
+            mirror.close()

@@ -1,0 +1,5 @@
+"""The mirror: every event of the ledger in Kafka, once, in the ledger's order.
+
+messages (what is sent) → places (where it went) → kafka (the client) → topics (what they must be) →
+position (how far the topics are) → sending (one transaction) → following (one after the other).
+"""

@@ -1,0 +1,224 @@
+"""From the ledger into Kafka, as the ledger grows.
+
+Nothing that is known here outlives a failure: where to go on is read from the topics each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from typing import Any, Final, NamedTuple, TypeVar
+
+from confluent_kafka import Consumer
+
+from tidemark.clock import MICROS_PER_SECOND, Clock
+from tidemark.config import Config
+from tidemark.crash import crash_point
+from tidemark.ledger.port import CommitRow, CopyState, LedgerStore, PlacedEvents, Spellable
+from tidemark.mirror.errors import MirrorRefused
+from tidemark.mirror.messages import CommitRecord
+from tidemark.mirror.places import PlaceColumns
+from tidemark.mirror.position import ends, last_commits, places_in, reading
+from tidemark.mirror.sending import Chunk, Sender, Stopped
+from tidemark.mirror.topics import Topics
+
+COPY_NAME: Final = "mirror"
+MOST_EVENTS: Final = 20_000
+MOST_COMMITS: Final = 2_000
+LOOK_EVERY_S: Final = 0.05
+TELL_EVERY_US: Final = MICROS_PER_SECOND
+CHECK_EVERY_US: Final = 60 * MICROS_PER_SECOND
+_EVENTS_A_PAGE: Final = 5_000
+
+T = TypeVar("T")
+
+
+class Mirror:
+    """One attempt. Made anew, `begin` first, after anything was raised."""
+
+    def __init__(
+        self,
+        config: Config,
+        ledger: LedgerStore,
+        clock: Clock,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        stop: threading.Event,
+    ) -> None:
+        """`loop` is where the ledger lives; it must run while the mirror does."""
+        self._config = config
+        self._ledger = ledger
+        self._clock = clock
+        self._loop = loop
+        self._stop = stop
+        self._topics = Topics(config)
+        self._sender = Sender(config, ledger.ledger_id, self._topics, stop.is_set)
+        self._totals: dict[str, int] = {}
+        self.last_sequence = 0
+        self.received_at = 0
+        self._told_us: int | None = None
+        self._checked_us = 0
+
+    def begin(self) -> None:
+        """Takes over from whoever mirrored this ledger before, and finds where that one was."""
+        self._topics.ensure(
+            [self._topics.commits, *map(self._topics.name_of, self._config.streams)]
+        )
+        self._sender.begin()
+        with reading(self._config) as consumer:
+            commits = last_commits(consumer, self._topics.commits)
+            if commits:
+                self._go_on_from(commits[-1], consumer)
+            else:
+                self._topics.require_empty(consumer, self._config.streams)
+                self._wait(self._ledger.forget_places(0))
+            self._recover_places(consumer)
+        self._checked_us = self._clock.elapsed_us()
+
+    def run(
+        self,
+        *,
+        until_caught_up: bool,
+        on_progress: Callable[[int, int], None],
+    ) -> None:
+        """Mirrors until it is stopped, or all that the ledger has now is there."""
+        upto = self._wait(self._ledger.head()).received_at if until_caught_up else None
+        ahead = self._read_after(self.received_at)
+        while not self._stop.is_set():
+            read = ahead.result()
+            if read.commits:
+                ahead = self._read_after(read.commits[-1].received_at)
+                self._mirror(read.chunk())
+                on_progress(self.last_sequence, read.commits[-1].last_sequence)
+            if upto is not None and self.received_at >= upto:
+                self._wait_until_visible()
+                self._tell(at_once=True)
+                return
+            self._tell()
+            if not read.commits:
+                self._stop.wait(LOOK_EVERY_S)
+                self._check_topics()
+                ahead = self._read_after(self.received_at)
+
+    def close(self) -> None:
+        """Ends what was begun."""
+        self._sender.give_up()
+
+    def _go_on_from(self, last: CommitRecord, consumer: Consumer) -> None:
+        if last.ledger_id != self._ledger.ledger_id:
+            raise MirrorRefused(
+                f"{self._topics.commits} is of the ledger {last.ledger_id}, and this is"
+                f" {self._ledger.ledger_id}",
+                hint="Two ledgers cannot share topics: set mirror.topic_prefix.",
+                field="mirror.topic_prefix",
+            )
+        received_at = last.received_at_us
+        commits = self._wait(self._ledger.read_commits(received_at - 1, 1))
+        found = commits[0] if commits else None
+        if found is None or (found.received_at, found.last_sequence, found.chain.hex()) != (
+            received_at,
+            last.last_sequence,
+            last.chain,
+        ):
+            raise MirrorRefused(
+                f"the topics hold {last.last_sequence:,} events, and the last of their commits is"
+                " not in this ledger",
+                hint="The ledger was restored from an old backup. Restore the newer one; or remove"
+                " all topics of the mirror, or set mirror.topic_prefix, to have all events mirrored"
+                " anew.",
+                field="mirror.topic_prefix",
+            )
+        self._totals = {topic: int(total) for topic, total in last.totals.items()}
+        self.last_sequence, self.received_at = last.last_sequence, received_at
+        self._topics.require_whole(self._totals, consumer)
+
+    def _recover_places(self, consumer: Consumer) -> None:
+        """Whoever died after a transaction was committed has not told where its events are."""
+        known = self._wait(self._ledger.placed_upto())
+        if known > self.last_sequence:
+            self._wait(self._ledger.forget_places(self.last_sequence))
+            known = self._wait(self._ledger.placed_upto())
+        if known == self.last_sequence:
+            return
+        for commit in last_commits(consumer, self._topics.commits, after=known):
+            first, last = int(commit.first), commit.last_sequence
+            if first <= known or last < first:
+                continue
+            columns = PlaceColumns.unknown(last - first + 1)
+            for sequence, place in places_in(consumer, commit):
+                columns.put(sequence - first, place)
+            self._wait(self._ledger.place_events(PlacedEvents(first, last, columns.packed())))
+
+    def _mirror(self, chunk: Chunk) -> None:
+        try:
+            places = self._sender.send(chunk, self._totals)
+        except Stopped:
+            return
+        last = chunk.commits[-1]
+        if chunk.events:
+            first = chunk.events[0].ingress_sequence
+            placed = PlacedEvents(first, last.last_sequence, places.packed())
+            self._wait(self._ledger.place_events(placed))
+            crash_point("mirror.placed")
+        self.last_sequence, self.received_at = last.last_sequence, last.received_at
+
+    def _wait_until_visible(self) -> None:
+        """Kafka finishes a transaction in one partition after the other, after it was committed."""
+        with reading(self._config) as consumer:
+            for (topic, partition), end in self._sender.ends.items():
+                while ends(consumer, topic, partition)[1] < end and not self._stop.is_set():
+                    self._stop.wait(LOOK_EVERY_S)
+
+    def _check_topics(self) -> None:
+        """While nothing else is to be done: a topic may be removed, or made to forget."""
+        if self._clock.elapsed_us() - self._checked_us < CHECK_EVERY_US:
+            return
+        self._checked_us = self._clock.elapsed_us()
+        self._topics.ensure([self._topics.commits, *self._totals])
+        with reading(self._config) as consumer:
+            self._topics.require_whole(self._totals, consumer)
+
+    def _tell(self, *, at_once: bool = False) -> None:
+        now_us = self._clock.elapsed_us()
+        if not at_once and self._told_us is not None and now_us - self._told_us < TELL_EVERY_US:
+            return
+        self._told_us = now_us
+        self._wait(self._ledger.tell_copy(self.state()))
+
+    def state(self) -> CopyState:
+        return CopyState(COPY_NAME, self.last_sequence, self.received_at, self._clock.wall_us())
+
+    def _read_after(self, received_at: int) -> Future[Read]:
+        return asyncio.run_coroutine_threadsafe(read_after(self._ledger, received_at), self._loop)
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+class Read(NamedTuple):
+    """Commits that follow one another, and their events as they were read."""
+
+    commits: Sequence[CommitRow]
+    pages: Sequence[Spellable]
+
+    def chunk(self) -> Chunk:
+        return Chunk(self.commits, [event for page in self.pages for event in page.spelt()])
+
+
+async def read_after(ledger: LedgerStore, received_at: int) -> Read:
+    """The next commits, as many as are sent at once."""
+    commits: list[CommitRow] = []
+    count = 0
+    for commit in await ledger.read_commits(received_at, MOST_COMMITS):
+        count += commit.last_sequence - commit.first_sequence + 1
+        if commits and count > MOST_EVENTS:
+            break
+        commits.append(commit)
+    pages = []
+    if commits:
+        first, last = commits[0].first_sequence, commits[-1].last_sequence
+        for after in range(first - 1, last, _EVENTS_A_PAGE):
+            pages.append(await ledger.read_unspelt(after, min(last, after + _EVENTS_A_PAGE)))
+    return Read(commits, pages)

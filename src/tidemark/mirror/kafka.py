@@ -1,0 +1,128 @@
+"""Kafka's client, with the settings that the mirror's promises rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+from tidemark.config import Config
+from tidemark.config.mirror_model import MirrorConfig
+from tidemark.errors import ConfigError
+from tidemark.mirror.errors import MirrorFenced, MirrorUnavailable
+
+try:
+    from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+    from confluent_kafka.admin import AdminClient
+except ImportError as error:
+    raise ConfigError(
+        "the client of Kafka is not installed",
+        hint="Install Tidemark with it: pip install 'tidemark[kafka]'.",
+        field="mirror",
+    ) from error
+
+T = TypeVar("T")
+
+# An answer that takes longer than this is none.
+ANSWER_WITHIN_S: Final = 15.0
+TRANSACTION_WITHIN_S: Final = 60.0
+_QUEUED_KBYTES: Final = 64 * 1024
+# An event's envelope around its content, and what Kafka puts around both.
+_ENVELOPE_BYTES: Final = 64 * 1024
+_LEAST_MESSAGE_BYTES: Final = 1024 * 1024
+_FENCED: Final = frozenset(
+    {
+        KafkaError._FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.PRODUCER_FENCED,
+    }
+)
+
+
+def most_message_bytes(config: Config) -> int:
+    """What a topic must take, so that no event is too large for it."""
+    return max(_LEAST_MESSAGE_BYTES, config.ingest.max_event_bytes + _ENVELOPE_BYTES)
+
+
+def producer(config: Config, ledger_id: str, on_error: Callable[[str], None]) -> Producer:
+    """One that writes transactions in the name of a ledger, of which there is one at a time."""
+    return _made(
+        Producer,
+        _settings(config.mirror, on_error)
+        | {
+            "transactional.id": ledger_id,
+            "transaction.timeout.ms": int(TRANSACTION_WITHIN_S * 1000),
+            "message.timeout.ms": int(ANSWER_WITHIN_S * 2000),
+            "message.max.bytes": most_message_bytes(config) + _ENVELOPE_BYTES,
+            "queue.buffering.max.kbytes": _QUEUED_KBYTES,
+            "queue.buffering.max.messages": 1_000_000,
+            # All that is sent at once is waited for anyway, and brokers like large batches.
+            "linger.ms": 100,
+            "batch.num.messages": 100_000,
+            "compression.type": "lz4",
+            # A topic that is missing was removed, and must not come back with other settings.
+            "allow.auto.create.topics": False,
+        },
+    )
+
+
+def consumer(config: Config) -> Consumer:
+    """One that sees only what is committed, and belongs to no group."""
+    return _made(
+        Consumer,
+        _settings(config.mirror)
+        | {
+            "group.id": "tidemark",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+            # Who asks something else meanwhile waits behind it.
+            "fetch.wait.max.ms": 10,
+            "allow.auto.create.topics": False,
+        },
+    )
+
+
+def admin(config: Config) -> AdminClient:
+    return _made(AdminClient, _settings(config.mirror))
+
+
+def _made(kind: Callable[[dict[str, Any]], T], settings: dict[str, Any]) -> T:
+    try:
+        return kind(settings)
+    except KafkaException as error:
+        raise ConfigError(
+            f"Kafka's client does not take mirror.options: {error.args[0].str()}",
+            hint="They are the options of librdkafka, as its documentation spells them.",
+            field="mirror.options",
+        ) from error
+
+
+def failure(error: KafkaException | KafkaError, doing: str) -> MirrorFenced | MirrorUnavailable:
+    """What to raise when Kafka says no."""
+    found = error.args[0] if isinstance(error, KafkaException) else error
+    if found.code() in _FENCED:
+        return MirrorFenced(
+            f"another mirror of this ledger has taken over ({found.str()})",
+            hint="Only one may run: stop it there, or leave this one stopped.",
+        )
+    return MirrorUnavailable(
+        f"{doing} failed: {found.str()}",
+        hint="Look at the brokers in mirror.bootstrap_servers; the mirror goes on by itself.",
+        field="mirror.bootstrap_servers",
+    )
+
+
+def _settings(
+    settings: MirrorConfig, on_error: Callable[[str], None] = lambda text: None
+) -> dict[str, Any]:
+    options: Mapping[str, Any] = settings.options
+    return {
+        "client.id": "tidemark",
+        **options,
+        "bootstrap.servers": settings.bootstrap_servers,
+        "socket.connection.setup.timeout.ms": int(ANSWER_WITHIN_S * 1000),
+        # What it would say, our errors do.
+        "log_level": 0,
+        "error_cb": lambda error: on_error(error.str()),
+    }

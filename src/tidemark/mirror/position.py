@@ -1,0 +1,139 @@
+"""How far the topics are, read from the topics themselves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import msgspec
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Message as Received
+
+from tidemark.config import Config
+from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable
+from tidemark.mirror.kafka import ANSWER_WITHIN_S, consumer, failure
+from tidemark.mirror.messages import SEQUENCE_HEADER, CommitRecord, decode_commit
+from tidemark.mirror.places import Place
+
+_FIRST_LOOK: Final = 64
+_FURTHER: Final = 16
+_ANSWER_POLL_S: Final = 0.5
+_AGAIN_AFTER_S: Final = 0.1
+_NOT_YET: Final = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
+
+
+@contextmanager
+def reading(config: Config) -> Iterator[Consumer]:
+    found = consumer(config)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def last_commits(consumer: Consumer, topic: str, *, after: int | None = None) -> list[CommitRecord]:
+    """The last commits in their topic, in order: all after a sequence, or at least the last one.
+
+    There are none only if the topic is empty.
+    """
+    low, high = ends(consumer, topic, 0)
+    look = _FIRST_LOOK
+    while True:
+        first = max(low, high - look)
+        commits = [decoded(message) for message in messages(consumer, topic, 0, first, high)]
+        reaches = commits and (after is None or commits[0].last_sequence <= after)
+        if reaches or first == low:
+            return commits
+        look *= _FURTHER
+
+
+def decoded(message: Received) -> CommitRecord:
+    try:
+        return decode_commit(message.value() or b"")
+    except msgspec.MsgspecError as error:
+        raise MirrorRefused(
+            f"the message at offset {message.offset()} of {message.topic()} is no commit: {error}",
+            hint="Somebody else has written to this topic. Only the mirror may: remove all topics"
+            " of the mirror to have them written anew, or set mirror.topic_prefix.",
+            field="mirror.topic_prefix",
+        ) from error
+
+
+def places_in(consumer: Consumer, commit: CommitRecord) -> Iterator[tuple[int, Place]]:
+    """Where each event of a commit is, by its sequence."""
+    for topic, partition, first, last in commit.runs():
+        for message in messages(consumer, topic, partition, first, last + 1):
+            sequence = sequence_of(message)
+            if sequence is not None:
+                yield sequence, Place(partition, message.offset() or 0)
+
+
+def sequence_of(message: Received) -> int | None:
+    """Of the event that a message is of; None if it is not the mirror's."""
+    headers = message.headers() or []
+    for name, value in headers.items() if isinstance(headers, dict) else headers:
+        if name == SEQUENCE_HEADER and isinstance(value, bytes) and value.isdigit():
+            return int(value)
+    return None
+
+
+def messages(
+    consumer: Consumer, topic: str, partition: int, first: int, end: int
+) -> Iterator[Received]:
+    """What is committed in `[first, end)` of a partition."""
+    if first >= end:
+        return
+    try:
+        consumer.assign([TopicPartition(topic, partition, first)])
+        deadline = time.monotonic() + ANSWER_WITHIN_S
+        while time.monotonic() < deadline:
+            message = consumer.poll(_ANSWER_POLL_S)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None and (message.offset() or 0) < end:
+                deadline = time.monotonic() + ANSWER_WITHIN_S
+                yield message
+            elif error is not None and error.code() != KafkaError._PARTITION_EOF:
+                raise failure(error, f"reading {topic}")
+            # Behind the last message there may be marks of transactions, that are not shown.
+            [at] = consumer.position([TopicPartition(topic, partition)])
+            if at.offset >= end or (error is not None and _end_of(message) >= end):
+                return
+    except KafkaException as error:
+        raise failure(error, f"reading {topic}") from error
+    raise MirrorUnavailable(
+        f"{topic} was not read to its end within {ANSWER_WITHIN_S:.0f} s",
+        hint="Look at the brokers in mirror.bootstrap_servers; the mirror goes on by itself.",
+        field="mirror.bootstrap_servers",
+    )
+
+
+def _end_of(message: Received) -> int:
+    """Where a partition is said to end."""
+    return message.offset() or 0
+
+
+def ends(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    """The first offset there is and the one behind the last."""
+    deadline = time.monotonic() + ANSWER_WITHIN_S
+    while True:
+        try:
+            low, high = consumer.get_watermark_offsets(
+                TopicPartition(topic, partition), timeout=ANSWER_WITHIN_S
+            )
+        except KafkaException as error:
+            # A topic that was just made, or whose broker has just died.
+            if error.args[0].code() in _NOT_YET and time.monotonic() < deadline:
+                time.sleep(_AGAIN_AFTER_S)
+                continue
+            raise failure(error, f"asking for the ends of {topic}") from error
+        return low, high

@@ -1,0 +1,193 @@
+"""The topics that the mirror writes to: made as they must be, and looked at before each start.
+
+A message that is gone is a hole for whoever reads the topic, so they keep everything for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
+
+from tidemark.config import Config
+from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable
+from tidemark.mirror.kafka import ANSWER_WITHIN_S, admin, failure, most_message_bytes
+from tidemark.mirror.messages import COMMITS_TOPIC
+from tidemark.mirror.position import ends, messages
+
+_FOR_EVER: Final = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
+_MESSAGE_BYTES: Final = "max.message.bytes"
+_BROKERS_CHOICE: Final = -1
+
+
+class Topics:
+    """The topics of one mirror, by the names that streams have in them."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._settings = config.mirror
+        self._admin = admin(config)
+        self._known: dict[str, str] = {}
+        self._partitions: dict[str, int] = {}
+        self.commits = self.name_of(COMMITS_TOPIC)
+
+    def name_of(self, stream: str) -> str:
+        return self._settings.topic_prefix + stream
+
+    def of_stream(self, stream: str) -> str:
+        """The topic of a stream, which is made if it is not there."""
+        topic = self._known.get(stream)
+        if topic is None:
+            topic = self.name_of(stream)
+            self.ensure([topic])
+            self._known[stream] = topic
+        return topic
+
+    def partitions_of(self, topic: str) -> int:
+        """How many partitions a topic has that is there."""
+        found = self._partitions.get(topic)
+        if found is None:
+            there = self._there()
+            if topic not in there:
+                raise MirrorUnavailable(
+                    f"the topic {topic} is not there yet",
+                    hint="It was just made, or is being removed; the mirror goes on by itself.",
+                )
+            found = self._partitions[topic] = len(there[topic].partitions)
+        return found
+
+    def ensure(self, topics: Collection[str]) -> None:
+        """Makes those that are not there, and refuses those that would lose messages."""
+        there = self._there()
+        missing = [topic for topic in topics if topic not in there]
+        if missing:
+            self._make(missing)
+        present = [topic for topic in topics if topic in there]
+        if present:
+            self._require_right(present)
+        if self.commits in present and len(there[self.commits].partitions) != 1:
+            raise MirrorRefused(
+                f"the topic {self.commits} has {len(there[self.commits].partitions)} partitions,"
+                " and what is in it has one order only in one",
+                hint="Remove it together with all topics of this mirror, and it is made anew; or"
+                " set mirror.topic_prefix.",
+                field="mirror.topic_prefix",
+            )
+
+    def exists(self, topic: str) -> bool:
+        return topic in self._there()
+
+    def require_whole(self, totals: Mapping[str, int], consumer: Consumer) -> None:
+        """Refuses topics that do not hold what was mirrored into them."""
+        there = self._there()
+        for topic, total in totals.items():
+            if not total:
+                continue
+            if topic not in there:
+                raise _gone(f"the topic {topic} held {total:,} messages, and is gone")
+            bounds = [ends(consumer, topic, number) for number in there[topic].partitions]
+            removed = sum(low for low, _ in bounds)
+            if removed and not self._settings.allow_short_retention:
+                raise _gone(f"the first messages of the topic {topic} are gone")
+            if sum(high for _, high in bounds) < total:
+                raise _gone(f"the topic {topic} held {total:,} messages, and was made anew since")
+
+    def require_empty(self, consumer: Consumer, streams: Iterable[str]) -> None:
+        """Refuses topics with messages of which no commit tells."""
+        there = self._there()
+        for topic in map(self.name_of, streams):
+            if topic not in there:
+                continue
+            if any(_has_messages(consumer, topic, number) for number in there[topic].partitions):
+                raise MirrorRefused(
+                    f"the topic {topic} has messages, and there is no {self.commits} that tells of"
+                    " them",
+                    hint="Remove the topics of the mirror, and all events are mirrored anew; or set"
+                    " mirror.topic_prefix.",
+                    field="mirror.topic_prefix",
+                )
+
+    def _there(self) -> Mapping[str, Any]:
+        try:
+            found = self._admin.list_topics(timeout=ANSWER_WITHIN_S).topics
+        except KafkaException as error:
+            raise failure(error, "asking for the topics") from error
+        return {name: topic for name, topic in found.items() if topic.error is None}
+
+    def _make(self, topics: Collection[str]) -> None:
+        settings = _FOR_EVER | {_MESSAGE_BYTES: str(most_message_bytes(self._config))}
+        wanted = [
+            NewTopic(
+                topic,
+                num_partitions=1 if topic == self.commits else self._settings.partitions,
+                replication_factor=self._settings.replication_factor or _BROKERS_CHOICE,
+                config=settings,
+            )
+            for topic in topics
+        ]
+        for topic, made in self._admin.create_topics(
+            wanted, request_timeout=ANSWER_WITHIN_S
+        ).items():
+            try:
+                made.result()
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                    continue
+                if error.args[0].code() in (
+                    KafkaError.INVALID_REPLICATION_FACTOR,
+                    KafkaError.POLICY_VIOLATION,
+                    KafkaError.INVALID_CONFIG,
+                    KafkaError.TOPIC_EXCEPTION,
+                    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+                    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+                ):
+                    raise MirrorRefused(
+                        f"the topic {topic} cannot be made: {error.args[0].str()}",
+                        hint=f"Set mirror.replication_factor or mirror.topic_prefix, or make it"
+                        f" yourself with {_said(settings)}.",
+                        field="mirror",
+                    ) from error
+                raise failure(error, f"making the topic {topic}") from error
+
+    def _require_right(self, topics: Collection[str]) -> None:
+        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+        for resource, described in self._admin.describe_configs(
+            resources, request_timeout=ANSWER_WITHIN_S
+        ).items():
+            try:
+                found = described.result()
+            except KafkaException as error:
+                raise failure(error, f"asking for the settings of {resource.name}") from error
+            wrong = {
+                name: found[name].value
+                for name, wanted in _FOR_EVER.items()
+                if name in found and found[name].value != wanted
+            }
+            if wrong and not self._settings.allow_short_retention:
+                raise MirrorRefused(
+                    f"the topic {resource.name} does not keep its messages: it has {_said(wrong)}",
+                    hint=f"Set {_said({n: _FOR_EVER[n] for n in wrong})} for it, or"
+                    " mirror.allow_short_retention if readers can live with holes.",
+                    field="mirror.allow_short_retention",
+                )
+
+
+def _has_messages(consumer: Consumer, topic: str, partition: int) -> bool:
+    """What a transaction left that was given up is none."""
+    first, end = ends(consumer, topic, partition)
+    return next(messages(consumer, topic, partition, first, end), None) is not None
+
+
+def _gone(message: str) -> MirrorRefused:
+    return MirrorRefused(
+        message,
+        hint="Readers would miss them. Remove all topics of the mirror, and all events are mirrored"
+        " anew; or set mirror.topic_prefix to begin beside them.",
+        field="mirror.topic_prefix",
+    )
+
+
+def _said(settings: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in settings.items())

@@ -1,0 +1,414 @@
+"""Every event of a ledger in Kafka, once and in order, whatever happens to broker and topics.
+
+A real broker, and the consumer that the documentation gives to everyone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract.events import START, draft
+from tests.contract.stores import Ledger, LedgerHome, all_commits, all_events, append
+from tests.services.kafka import shared_broker
+from tests.services.mirroring import MirrorWorld, as_mirrored, as_read, wait_until
+from tidemark.app.mirror import MirrorRunning
+from tidemark.ingress.drafts import Draft
+from tidemark.ledger.port import CopyState
+from tidemark.mirror import following, sending, topics
+from tidemark.mirror.errors import MirrorFenced, MirrorRefused, MirrorUnavailable
+from tidemark.mirror.following import read_after
+from tidemark.mirror.messages import Message
+from tidemark.mirror.places import Place, place_in
+from tidemark.mirror.sending import Chunk
+from tidemark.pipeline.kafka.comparing import compare_topics
+from tidemark.pipeline.landing.comparing import Compared
+
+STREAMS = ("usage", "trades")
+
+
+def world_of(home: LedgerHome, directory: Path) -> MirrorWorld:
+    return MirrorWorld(directory, home.url, shared_broker())
+
+
+def some(source: random.Random, name: str, count: int) -> list[Draft]:
+    """Events of two streams, some of runs, with times in no order."""
+    return [
+        draft(
+            f"{name}-{n}",
+            stream=(stream := source.choice(STREAMS)),
+            metric="calls" if stream == "usage" else None,
+            quantity=str(source.randrange(100)) if stream == "usage" else None,
+            data='{"a":"\\u00e4 \\"x\\"","b":1.10}' if source.random() < 0.5 else None,
+            causality_key=source.choice([None, "run-1", "Lauf ä"]),
+            occurred_at=START + source.randrange(10**9),
+        )
+        for n in range(count)
+    ]
+
+
+async def fill(ledger: Ledger, name: str, sizes: list[int]) -> None:
+    source = random.Random(name)
+    for number, size in enumerate(sizes):
+        if size:
+            await append(ledger, *some(source, f"{name}-{number}", size))
+        else:
+            await ledger.tick(0)
+
+
+async def assert_mirrored(world: MirrorWorld, ledger: Ledger) -> None:
+    expected = as_mirrored(await all_commits(ledger), await all_events(ledger))
+    assert as_read(await asyncio.to_thread(world.read)) == expected
+
+
+async def told_of(ledger: Ledger, is_so: Callable[[CopyState], bool]) -> CopyState:
+    """What the mirror says of itself, as soon as it says this."""
+    async with asyncio.timeout(90):
+        while True:
+            told = (await ledger.copies()).get("mirror")
+            if told is not None and is_so(told):
+                return told
+            await asyncio.sleep(0.05)
+
+
+async def test_all_events_are_there_in_order_and_where_the_ledger_says(
+    home: LedgerHome, tmp_path: Path
+) -> None:
+    ledger = await home.open()
+    world = world_of(home, tmp_path)
+    await fill(ledger, "first", [3, 0, 1, 40, 0])
+    mirrored = await world.mirror()
+    assert mirrored is not None
+    assert mirrored.last_sequence == 44
+    await assert_mirrored(world, ledger)
+    await fill(ledger, "second", [5, 0, 2])
+    for _ in range(2):
+        # The second time there is nothing to do.
+        await world.mirror()
+        await assert_mirrored(world, ledger)
+    told = (await ledger.copies())["mirror"]
+    head = await ledger.head()
+    assert (told.last_sequence, told.received_at) == (head.last_sequence, head.received_at)
+    assert told.error is None
+    found = {}
+    for commit, events in await asyncio.to_thread(world.read):
+        for event in events:
+            found[int(event["ingressSequence"])] = (commit, event)
+    for sequence, (commit, event) in found.items():
+        placed = await ledger.places_of(sequence)
+        assert placed is not None
+        place = place_in(placed, sequence)
+        runs = commit["offsets"][world.prefix + event["stream"]][str(place.partition)]
+        assert any(int(first) <= place.offset <= int(last) for first, last in runs)
+    places = [place_in(await ledger.places_of(n), n) for n in found]  # type: ignore[arg-type]
+    streams = [event["stream"] for _, event in found.values()]
+    assert len({*zip(streams, places, strict=True)}) == len(found)
+    wanted = {world.prefix + name for name in (*STREAMS, "quiet", "tidemark.commits")}
+    assert {*world.topics()} == wanted
+
+
+async def test_runs_keep_to_a_partition_and_others_are_spread(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    ledger = await sqlite_home.open()
+    world = world_of(sqlite_home, tmp_path)
+    await append(ledger, *(draft(f"r{n}", causality_key=f"run-{n % 4}") for n in range(40)))
+    await append(ledger, *(draft(f"s{n}") for n in range(40)))
+    await world.mirror()
+    partitions: dict[str | None, set[int]] = {}
+    for row in await all_events(ledger):
+        placed = await ledger.places_of(row.ingress_sequence)
+        assert placed is not None
+        place = place_in(placed, row.ingress_sequence)
+        partitions.setdefault(row.causality_key, set()).add(place.partition)
+    assert partitions.pop(None) == {0, 1, 2}
+    assert all(len(found) == 1 for found in partitions.values())
+
+
+async def test_places_that_were_not_written_down_are_read_from_the_topics(
+    home: LedgerHome, tmp_path: Path
+) -> None:
+    ledger = await home.open()
+    world = world_of(home, tmp_path)
+    await fill(ledger, "events", [3, 100, 0, 7])
+    await world.mirror()
+
+    async def places() -> list[Place]:
+        found = []
+        for sequence in range(1, 111):
+            placed = await ledger.places_of(sequence)
+            assert placed is not None
+            found.append(place_in(placed, sequence))
+        return found
+
+    before = await places()
+    for known in (0, 3):
+        await ledger.forget_places(known)
+        await world.mirror()
+        assert await places() == before
+
+
+async def test_a_second_mirror_takes_over_and_the_first_is_fenced(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    ledger = await sqlite_home.open()
+    world = world_of(sqlite_home, tmp_path)
+    await fill(ledger, "before", [3])
+    with world.mirroring() as failures:
+        # Its topics are there before it has taken over, and whoever does so last is the second.
+        await told_of(ledger, lambda told: told.last_sequence == 3)
+        with pytest.raises(MirrorRunning):
+            await world.mirror()
+        # One on another machine has another state directory.
+        world.configure(state_dir=tmp_path / "elsewhere")
+        await world.mirror()
+        await fill(ledger, "after", [2])
+        await asyncio.to_thread(wait_until, lambda: failures)
+        [failure] = failures
+        assert isinstance(failure, MirrorFenced)
+    await world.mirror()
+    await assert_mirrored(world, ledger)
+
+
+@pytest.mark.parametrize("trouble", ["kill", "stop"])
+async def test_a_broker_that_comes_back_is_gone_on_with(
+    trouble: str, sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    ledger = await sqlite_home.open()
+    world = world_of(sqlite_home, tmp_path)
+    await fill(ledger, "before", [30, 2])
+    with world.mirroring() as failures:
+        await asyncio.to_thread(wait_until, lambda: f"{world.prefix}usage" in world.topics())
+        getattr(world.broker, trouble)()
+        await fill(ledger, "meanwhile", [5, 1, 0, 9])
+        await asyncio.to_thread(world.broker.start)
+        await fill(ledger, "after", [4])
+        last = (await ledger.head()).last_sequence
+
+        await told_of(ledger, lambda told: told.error is None and told.last_sequence == last)
+        assert not failures
+    await assert_mirrored(world, ledger)
+
+
+async def test_a_broker_that_is_away_is_an_error_for_who_wants_to_be_done(
+    sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It need not be away for long here.
+    monkeypatch.setattr(topics, "ANSWER_WITHIN_S", 0.5)
+    ledger = await sqlite_home.open()
+    world = world_of(sqlite_home, tmp_path)
+    await fill(ledger, "events", [1])
+    world.configure(mirror__bootstrap_servers="127.0.0.1:1")
+    with pytest.raises(MirrorUnavailable) as raised:
+        await world.mirror()
+    assert raised.value.field == "mirror.bootstrap_servers"
+
+
+async def refused(world: MirrorWorld) -> str:
+    with pytest.raises(MirrorRefused) as raised:
+        await world.mirror()
+    assert raised.value.hint
+    return raised.value.message
+
+
+async def test_topics_that_lose_messages_are_refused_and_named(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    ledger = await sqlite_home.open()
+    world = world_of(sqlite_home, tmp_path)
+    await fill(ledger, "events", [20])
+    await world.mirror()
+    usage = f"{world.prefix}usage"
+    await asyncio.to_thread(world.set_option, usage, "retention.ms", "60000")
+    assert f"{usage} does not keep its messages: it has retention.ms=60000" in await refused(world)
+    world.configure(mirror__allow_short_retention=True)
+    await world.mirror()
+    world.configure()
+    await asyncio.to_thread(world.set_option, usage, "retention.ms", "-1")
+    await asyncio.to_thread(world.set_option, usage, "cleanup.policy", "compact")
+    assert "cleanup.policy=compact" in await refused(world)
+    await asyncio.to_thread(world.set_option, usage, "cleanup.policy", "delete")
+    await world.mirror()
+    await asyncio.to_thread(world.remove_topics, usage)
+    assert f"the topic {usage} held" in await refused(world)
+    # All of them gone, it begins anew.
+    await asyncio.to_thread(world.remove_topics, *world.topics())
+    await world.mirror()
+    await assert_mirrored(world, ledger)
+
+
+async def test_topics_of_another_history_are_refused_and_left_alone(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    ledger = await sqlite_home.open()
+    world = world_of(sqlite_home, tmp_path)
+    await fill(ledger, "events", [3])
+    await world.mirror()
+    other = LedgerHome(f"sqlite:///{tmp_path / 'other.db'}")
+    another = await other.open()
+    try:
+        await fill(another, "events", [3])
+        world.configure(ledger__url=other.url)
+        assert f"is of the ledger {ledger.ledger_id}" in await refused(world)
+        # The same ledger, as it was before.
+        await other.sql("UPDATE ledger SET ledger_id = '" + ledger.ledger_id + "'")
+        assert "the topics hold 3 events" in await refused(world)
+    finally:
+        await other.close()
+    world.configure()
+    await asyncio.to_thread(world.remove_topics, world.commits_topic)
+    assert "and there is no" in await refused(world)
+
+
+async def test_an_event_too_large_for_its_topic_is_named_and_nothing_is_skipped(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    ledger = await sqlite_home.open()
+    world = world_of(sqlite_home, tmp_path)
+    await fill(ledger, "events", [2])
+    await world.mirror()
+    usage = f"{world.prefix}usage"
+    await asyncio.to_thread(world.set_option, usage, "max.message.bytes", "2000")
+    # Packed, it is no smaller.
+    content = random.Random(1).randbytes(4000).hex()
+    await append(ledger, draft("large", data=f'"{content}"'), draft("small"))
+    with pytest.raises(MirrorUnavailable, match=rf"the event 3 is too large for the topic {usage}"):
+        await world.mirror()
+    assert len(await asyncio.to_thread(world.read)) == 1
+    await asyncio.to_thread(world.set_option, usage, "max.message.bytes", "1000000")
+    await world.mirror()
+    await assert_mirrored(world, ledger)
+
+
+async def test_what_stands_in_the_way_is_told_and_mended_while_it_runs(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    ledger = await sqlite_home.open()
+    world = world_of(sqlite_home, tmp_path)
+    await fill(ledger, "events", [5])
+    await world.mirror()
+    usage = f"{world.prefix}usage"
+    await asyncio.to_thread(world.set_option, usage, "retention.ms", "60000")
+    with world.mirroring() as failures:
+        told = await told_of(ledger, lambda told: told.error is not None)
+        assert told.error is not None
+        assert (told.error.code, told.last_sequence) == ("mirror_refused", 5)
+        await asyncio.to_thread(world.set_option, usage, "retention.ms", "-1")
+        await fill(ledger, "more", [2])
+        await told_of(ledger, lambda told: told.error is None and told.last_sequence == 7)
+        assert not failures
+    await assert_mirrored(world, ledger)
+
+
+async def test_the_consumer_of_the_page_finds_what_is_wrong(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    ledger = await sqlite_home.open()
+    world = world_of(sqlite_home, tmp_path)
+    await fill(ledger, "events", [3])
+    await world.mirror()
+    await asyncio.to_thread(world.write, "usage", b"{}", key=b"x")
+    with pytest.raises(SystemExit, match="not written by the mirror"):
+        await asyncio.to_thread(world.read)
+
+
+async def compared(world: MirrorWorld, ledger: Ledger) -> Compared:
+    loop = asyncio.get_running_loop()
+
+    def next_chunk(received_at: int) -> Chunk:
+        work = read_after(ledger, received_at)
+        return asyncio.run_coroutine_threadsafe(work, loop).result().chunk()
+
+    found = await asyncio.to_thread(compare_topics, world.config, next_chunk)
+    assert found is not None
+    return found
+
+
+async def test_what_is_in_kafka_is_proven_from_the_ledger(
+    home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "MOST_EVENTS", 10)
+    ledger = await home.open()
+    world = world_of(home, tmp_path)
+    await fill(ledger, "events", [3, 0, 9, 1, 20, 0])
+    await world.mirror()
+    assert await compared(world, ledger) == Compared("kafka", 6, 33)
+    # What is not mirrored yet is no difference.
+    await fill(ledger, "more", [2])
+    assert await compared(world, ledger) == Compared("kafka", 6, 33)
+    await asyncio.to_thread(world.write, "usage", b"{}", key=b"x")
+    for events in (33, 0):
+        # Behind all that was mirrored, and before more of it.
+        found = await compared(world, ledger)
+        assert found.difference is not None
+        assert found.difference.message == "the mirror has not written this message"
+        assert found.difference.block.startswith(f"{world.prefix}usage[")
+        assert found.events >= events
+        await fill(ledger, f"after-{events}", [30])
+        await world.mirror()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda value: value.replace(b'"tenantId":"acme"', b'"tenantId":"zeta"'), "differs"),
+        (lambda value: value[:-1] + b',"more":1}', "differs"),
+    ],
+)
+async def test_a_message_that_differs_is_named(
+    change: Callable[[bytes], bytes],
+    said: str,
+    sqlite_home: LedgerHome,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    send = sending.Sender._produce
+
+    def altering(self: Any, target: Any, message: Message, arrived: Any) -> None:
+        if message.key == b"5":
+            message = message._replace(value=change(message.value))
+        send(self, target, message, arrived)
+
+    monkeypatch.setattr(sending.Sender, "_produce", altering)
+    ledger = await sqlite_home.open()
+    world = world_of(sqlite_home, tmp_path)
+    await append(ledger, *(draft(f"{n}") for n in range(8)))
+    await world.mirror()
+    found = await compared(world, ledger)
+    assert found.difference is not None
+    assert (found.difference.sequence, found.difference.block) == ("5", "usage")
+    assert said in found.difference.message
+
+
+async def test_places_are_right_also_when_somebody_else_writes_between(
+    sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then messages of a partition do not follow one another."""
+    send = sending.Sender._produce
+    ledger = await sqlite_home.open()
+    world = world_of(sqlite_home, tmp_path)
+
+    def disturbed(self: Any, target: Any, message: Message, arrived: Any) -> None:
+        send(self, target, message, arrived)
+        if message.key == b"7":
+            self._producer.flush(10)
+            for partition in range(3):
+                world.write("usage", b"{}", partition=partition)
+
+    monkeypatch.setattr(sending.Sender, "_produce", disturbed)
+    await append(ledger, *(draft(f"{n}") for n in range(20)))
+    await world.mirror()
+    places = [place_in(await ledger.places_of(n), n) for n in range(1, 21)]  # type: ignore[arg-type]
+    assert len({*places}) == 20
+    # The consumer of the page would not find the right messages otherwise.
+    with pytest.raises(SystemExit, match="not written by the mirror"):
+        await asyncio.to_thread(world.read)
+    monkeypatch.undo()
+    found = await compared(world, ledger)
+    assert found.difference is not None
+    assert found.difference.message == "the mirror has not written this message"

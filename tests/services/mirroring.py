@@ -1,0 +1,163 @@
+"""A ledger, a broker and a mirror between them; and the consumer of docs/reference/kafka.md."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+
+from tests.services.kafka import KafkaBroker
+from tidemark.app.mirror import Mirrored, run_mirror
+from tidemark.config import Config, load_config
+from tidemark.ledger.event_json import event_view
+from tidemark.ledger.port import CommitRow, EventRow
+
+PAGE: Final = (Path(__file__).parents[2] / "docs/reference/kafka.md").read_text()
+WITHIN_S: Final = 60.0
+_numbers = itertools.count(1)
+
+[CONSUMER] = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+class MirrorWorld:
+    """Topics of its own on a broker, for the ledger at a URL."""
+
+    def __init__(self, directory: Path, ledger_url: str, broker: KafkaBroker) -> None:
+        self.broker = broker
+        self.ledger_url = ledger_url
+        self.prefix = f"t{next(_numbers)}-{time.time_ns()}."
+        self.path = directory / "tidemark.yaml"
+        self.settings: dict[str, str] = {}
+        self.path.write_text(f"""
+state_dir: {directory / "state"}
+ledger: {{url: "{ledger_url}"}}
+streams:
+  usage: {{kind: usage}}
+  trades: {{fields: {{a: string}}}}
+  quiet: {{fields: {{a: string}}}}
+mirror: {{enabled: true, bootstrap_servers: "{broker.address}", topic_prefix: "{self.prefix}"}}
+""")
+
+    def configure(self, **settings: object) -> None:
+        """With these settings instead, each named by its path with `__` between."""
+        self.settings = {f"TIDEMARK_{n.upper()}": str(value) for n, value in settings.items()}
+
+    @property
+    def config(self) -> Config:
+        return load_config(self.path, self.settings)
+
+    @property
+    def commits_topic(self) -> str:
+        return f"{self.prefix}tidemark.commits"
+
+    async def mirror(self) -> Mirrored | None:
+        """Everything that the ledger has now."""
+        return await asyncio.to_thread(
+            run_mirror,
+            self.config,
+            until_caught_up=True,
+            on_progress=lambda done, total: None,
+            stop=threading.Event(),
+        )
+
+    @contextmanager
+    def mirroring(self) -> Iterator[list[BaseException]]:
+        """While it lasts, all that comes into the ledger; what ended it before is in the list."""
+        stop, failures = threading.Event(), []
+
+        def run() -> None:
+            try:
+                run_mirror(
+                    self.config,
+                    until_caught_up=False,
+                    on_progress=lambda done, total: None,
+                    stop=stop,
+                )
+            except BaseException as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield failures
+        finally:
+            stop.set()
+            thread.join(WITHIN_S)
+            assert not thread.is_alive(), "the mirror does not stop"
+
+    def read(self) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
+        """What the consumer of the page finds. Raises `SystemExit` if it finds something wrong."""
+        program: dict[str, Any] = {"__name__": "consumer"}
+        exec(compile(CONSUMER, "consumer", "exec"), program)
+        return list(program["events"](self.broker.address, self.prefix))
+
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.broker.address})
+
+    def topics(self) -> list[str]:
+        admin = self.admin()
+        return [n for n in admin.list_topics(timeout=10).topics if n.startswith(self.prefix)]
+
+    def remove_topics(self, *topics: str) -> None:
+        admin = self.admin()
+        for removed in admin.delete_topics(list(topics)).values():
+            removed.result()
+        wait_until(lambda: not {*topics} & {*self.topics()})
+
+    def set_option(self, topic: str, name: str, value: str) -> None:
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        admin = self.admin()
+        for changed in admin.incremental_alter_configs([resource]).values():
+            changed.result()
+
+    def write(self, stream: str, value: bytes, **options: Any) -> None:
+        """As somebody else would."""
+        producer = Producer({"bootstrap.servers": self.broker.address})
+        producer.produce(self.prefix + stream, value, **options)
+        assert producer.flush(10) == 0
+
+
+def as_mirrored(commits: list[CommitRow], events: list[EventRow]) -> list[tuple[Any, Any]]:
+    """What a reader should find of a ledger: the sequences of each commit, and its events."""
+    shown = {
+        row.ingress_sequence: json.loads(msgspec.json.encode(event_view(row))) for row in events
+    }
+    return [
+        (
+            (commit.first_sequence, commit.last_sequence, commit.chain.hex()),
+            [shown[n] for n in range(commit.first_sequence, commit.last_sequence + 1)],
+        )
+        for commit in commits
+    ]
+
+
+def as_read(found: list[tuple[dict[str, Any], list[dict[str, Any]]]]) -> list[tuple[Any, Any]]:
+    return [
+        ((int(commit["first"]), int(commit["last"]), commit["chain"]), events)
+        for commit, events in found
+    ]
+
+
+def wait_until(is_so: Callable[[], object]) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)

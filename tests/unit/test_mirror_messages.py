@@ -1,0 +1,196 @@
+"""What the mirror says of events and commits, and where it says they are."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidemark.ledger.event_json import event_view
+from tidemark.ledger.port import CommitRow, EventRow, PlacedEvents, SpeltEvent
+from tidemark.ledger.spelling import EventEncoder
+from tidemark.mirror.messages import (
+    checksum_of,
+    commit_record,
+    decode_commit,
+    encode_commit,
+    event_message,
+    runs_of,
+)
+from tidemark.mirror.partitioning import murmur2, partition_of
+from tidemark.mirror.places import Place, PlaceColumns, place_in, unpacked
+
+
+def row(**fields: object) -> EventRow:
+    values = dict.fromkeys(EventRow.__struct_fields__) | {
+        "ingress_sequence": 41,
+        "received_at": 1_735_689_600_250_001,
+        "occurred_at": 1_735_689_600_000_000,
+        "content_hash": b"\x01" * 32,
+        "tenant_id": "acme",
+        "stream": "usage",
+        "idempotency_key": "k",
+    }
+    return EventRow(**{**values, **fields})  # type: ignore[arg-type]
+
+
+def spelt(row: EventRow) -> SpeltEvent:
+    values = [getattr(row, name) for name in EventRow.__struct_fields__]
+    return EventEncoder().spelt(values, str)
+
+
+def test_a_message_is_the_event_with_the_key_of_its_run() -> None:
+    sent = row(causality_key="Lauf 7", metric="calls", quantity="3", data='{"a":1}')
+    message = event_message(spelt(sent))
+    assert message.key == b"Lauf 7"
+    assert message.timestamp_ms == 1_735_689_600_250
+    assert message.headers == [("tidemark-ingress-sequence", b"41")]
+    assert json.loads(message.value) == {
+        "ingressSequence": "41",
+        "receivedAt": "2025-01-01T00:00:00.250001Z",
+        "occurredAt": "2025-01-01T00:00:00.000000Z",
+        "tenantId": "acme",
+        "stream": "usage",
+        "idempotencyKey": "k",
+        "contentHash": "01" * 32,
+        "metric": "calls",
+        "quantity": "3",
+        "meta": {"a": 1},
+        "causalityKey": "Lauf 7",
+    }
+    assert event_message(spelt(row())).key == b"41"
+
+
+def test_content_that_is_no_json_leaves_the_message_whole() -> None:
+    for text in ("nonsense", '{"a":', "", '{"a":1}x'):
+        found = json.loads(event_message(spelt(row(data=text))).value)
+        assert found["dataText"] == text
+        assert "data" not in found
+    assert json.loads(event_message(spelt(row(data='"x"'))).value)["data"] == "x"
+
+
+def test_a_commit_says_where_its_messages_are_and_what_they_come_to() -> None:
+    commit = CommitRow(1_735_689_600_250_001, 41, 44, b"\x02" * 32)
+    places = {"usage": {0: [17, 18, 20]}, "trades": {2: [5]}}
+    message = encode_commit(commit_record("L", commit, places, 5, {"usage": 30, "trades": 9}))
+    assert message.timestamp_ms == 1_735_689_600_250
+    assert json.loads(message.value) == {
+        "ledgerId": "L",
+        "receivedAt": "2025-01-01T00:00:00.250001Z",
+        "first": "41",
+        "last": "44",
+        "chain": "02" * 32,
+        "checksum": "5",
+        "counts": {"usage": 3, "trades": 1},
+        "offsets": {"usage": {"0": [["17", "18"], ["20", "20"]]}, "trades": {"2": [["5", "5"]]}},
+        "totals": {"usage": "30", "trades": "9"},
+    }
+    found = decode_commit(message.value)
+    assert (found.received_at_us, found.last_sequence) == (commit.received_at, 44)
+    assert list(found.runs()) == [("usage", 0, 17, 18), ("usage", 0, 20, 20), ("trades", 2, 5, 5)]
+
+
+def test_what_is_no_commit_is_not_taken_for_one() -> None:
+    for text in (b"", b"{}", b"null", b'{"ledgerId":1}'):
+        with pytest.raises(msgspec.MsgspecError):
+            decode_commit(text)
+
+
+@given(st.sets(st.integers(0, 60)))
+def test_runs_hold_exactly_their_offsets(offsets: set[int]) -> None:
+    runs = [(int(first), int(last)) for first, last in runs_of(sorted(offsets))]
+    assert {n for first, last in runs for n in range(first, last + 1)} == offsets
+    # As few as there can be.
+    assert all(after[0] > before[1] + 1 for before, after in itertools.pairwise(runs))
+
+
+def test_a_checksum_is_what_others_call_crc_32() -> None:
+    assert checksum_of(b"123456789") == 0xCBF43926
+
+
+TEXTS = st.none() | st.text(max_size=5) | st.sampled_from(["a", 'b"\\', "ä\x00\x1f\x7f\u2028", ""])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner),
+)
+
+
+@given(
+    st.lists(
+        st.builds(
+            lambda times, names, data, rest: row(
+                received_at=times[0],
+                occurred_at=times[1],
+                **dict(
+                    zip(
+                        ("metric", "customer_ref", "resource_id", "control", "target_key"),
+                        names[:5],
+                        strict=True,
+                    )
+                ),
+                **dict(zip(("causality_key", "source", "source_id"), names[5:], strict=True)),
+                tenant_id=rest[0],
+                idempotency_key=rest[1],
+                quantity=rest[2],
+                global_sequence=rest[3],
+                data=None if data is ... else json.dumps(data),
+            ),
+            st.tuples(st.integers(0, 2**53), st.integers(-(2**40), 2**53)),
+            st.tuples(*[TEXTS] * 8),
+            st.just(...) | JSON,
+            st.tuples(
+                st.text(max_size=4),
+                st.text(max_size=4),
+                st.none() | st.just("-1.5"),
+                st.none() | st.integers(0, 2**62),
+            ),
+        ),
+        max_size=4,
+    )
+)
+def test_the_quick_way_spells_events_as_the_api_does(rows: list[EventRow]) -> None:
+    encoder = EventEncoder()
+    for sent in rows:
+        values = [getattr(sent, name) for name in EventRow.__struct_fields__]
+        assert encoder.spelt(values, str).value == msgspec.json.encode(event_view(sent))
+
+
+@given(
+    st.integers(1, 2**62),
+    st.lists(st.tuples(st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1)), min_size=1),
+)
+def test_places_are_kept_as_they_are(first: int, places: list[tuple[int, int]]) -> None:
+    columns = PlaceColumns.unknown(len(places))
+    for index, place in enumerate(places):
+        columns.put(index, Place(*place))
+    packed = columns.packed()
+    assert unpacked(packed) == columns
+    assert len(packed) == 12 * len(places)
+    placed = PlacedEvents(first, first + len(places) - 1, packed)
+    assert [place_in(placed, first + n) for n in range(len(places))] == places
+
+
+@pytest.mark.parametrize(
+    ("key", "hashed"),
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_runs_go_where_javas_clients_send_their_keys(key: bytes, hashed: int) -> None:
+    """The values are those of the tests of Kafka's own clients."""
+    assert murmur2(key) == hashed & 0xFFFFFFFF
+
+
+def test_events_without_a_run_go_to_the_partitions_in_turn() -> None:
+    assert [partition_of(spelt(row(ingress_sequence=n)), 3) for n in range(1, 6)] == [1, 2, 0, 1, 2]
+    runs = {partition_of(spelt(row(ingress_sequence=n, causality_key="r")), 3) for n in range(9)}
+    assert len(runs) == 1
