@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from tidemark.pipeline.running import ReadStream
+from tidemark.pipeline.reading import ReadStream
 from tidemark.pipeline.source.datasource import LedgerSource, LedgerStreamReader
 from tidemark.pipeline.source.offsets import Offset
 

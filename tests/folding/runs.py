@@ -13,7 +13,9 @@ from tests.reference.fingerprint import Change, MeterResult
 from tests.services.spark import shared_session
 from tidemark.config import Config
 from tidemark.ledger.port import LedgerStore
+from tidemark.pipeline.reading import FromLedger, ReadStream
 from tidemark.pipeline.running import Pipeline
+from tidemark.pipeline.source.frames import ledger_address, ledger_stream
 from tidemark.views.opening import views_at
 from tidemark.views.port import AdjustmentFilter, RowFilter, ViewsStore
 
@@ -21,9 +23,16 @@ EVERYTHING = 1_000_000
 
 
 async def run_pipeline(
-    config: Config, ledger: LedgerStore, views: ViewsStore, place: Path | str, **options: Any
+    config: Config,
+    ledger: LedgerStore,
+    views: ViewsStore,
+    place: Path | str,
+    *,
+    read_stream: ReadStream = ledger_stream,
+    **options: Any,
 ) -> Pipeline:
     """Runs until everything that is in the ledger now is in the views."""
+    options.setdefault("source", FromLedger(ledger_address(config), read_stream))
     loop = asyncio.get_running_loop()
 
     def run() -> Pipeline:

@@ -23,16 +23,22 @@ class SparkTestConfig:
     java_home: str | None = None
 
 
-SHARED_CONFIG = SparkTestConfig()
+# With Spark's connector to Kafka, for the tests that need it.
+CONNECTOR = Path(__file__).parents[2] / ".venv" / "jars" / "connector"
+SHARED_CONFIG = SparkTestConfig(
+    options={"spark.jars": ",".join(map(str, sorted(CONNECTOR.glob("*.jar"))))}
+)
 _session: SparkSession | None = None
 
 
-def shared_session() -> SparkSession:
-    """The session of this process, with our own defaults. Leave its settings as they are."""
+def shared_session(config: SparkTestConfig = SHARED_CONFIG) -> SparkSession:
+    """The session of this process, with our own defaults. Leave its settings as they are.
+
+    A process that is no test may have one with a `config` of its own."""
     global _session
     if _session is None:
         state_dir = Path(tempfile.mkdtemp(prefix="tidemark-spark-tests-"))
-        _session = start_session(SHARED_CONFIG, state_dir=state_dir)
+        _session = start_session(config, state_dir=state_dir)
         atexit.register(_end, state_dir)
     return _session
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Final, Protocol, TypeAlias
 
 from pyspark.sql import SparkSession
 
@@ -22,6 +22,7 @@ from tidemark.ledger.port import LedgerStore
 from tidemark.pipeline.fold.task import OpenViews
 from tidemark.pipeline.landing.reading import LandedBlocks
 from tidemark.pipeline.output.batch import Frontier
+from tidemark.pipeline.reading import FromLedger
 from tidemark.pipeline.running import Pipeline
 from tidemark.pipeline.session import start_session, stop_session
 from tidemark.pipeline.source.frames import ledger_address, ledger_stream
@@ -40,13 +41,6 @@ class OnProgress(Protocol):
     """Told the stage, how much of it is done, and of how much."""
 
     def __call__(self, stage: str, done: int, total: int | None) -> None: ...
-
-
-class _Store(Protocol):
-    async def close(self) -> None: ...
-
-
-S = TypeVar("S", bound=_Store)
 
 
 def apart(config: Config, directory: Path) -> Config:
@@ -81,6 +75,7 @@ class Follower:
 
         What is in `blocks` is read from there.
         """
+        self._address = ledger_address(config)
         self._blocks = None if blocks is None else blocks.as_option()
         self._pipeline = partial(
             Pipeline, spark, config, ledger, views, open_views, loop=stores.loop, stopping=stop
@@ -90,10 +85,13 @@ class Follower:
     def follow(self, upto: Frontier, *, check: Callable[[], None] = lambda: None) -> None:
         """Folds up to this commit. `check` is called before, when the views are declared."""
         pipeline = self._pipeline(
-            read_stream=partial(
-                ledger_stream,
-                end=Offset(upto.received_at, upto.ingress_sequence),
-                blocks=self._blocks,
+            source=FromLedger(
+                self._address,
+                partial(
+                    ledger_stream,
+                    end=Offset(upto.received_at, upto.ingress_sequence),
+                    blocks=self._blocks,
+                ),
             ),
             on_progress=lambda done: self._on_progress(
                 RECOMPUTE, done.frontier.ingress_sequence, upto.ingress_sequence
@@ -112,16 +110,6 @@ def own_session(config: Config, directory: Path) -> Iterator[SparkSession]:
         yield start_session(config.spark, state_dir=directory)
     finally:
         stop_session()
-
-
-@contextlib.contextmanager
-def closing(stores: StoreLoop, opening: Coroutine[Any, Any, S]) -> Iterator[S]:
-    """A store, while it is needed."""
-    store = stores.wait(opening)
-    try:
-        yield store
-    finally:
-        stores.wait(store.close())
 
 
 @contextlib.contextmanager

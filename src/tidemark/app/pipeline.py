@@ -21,6 +21,7 @@ from typing import Any, Final
 import msgspec
 from py4j.protocol import Py4JNetworkError
 
+from tidemark.app.event_source import event_source
 from tidemark.app.high_water import HighWater
 from tidemark.app.only_one import only_one
 from tidemark.app.store_loop import StoreLoop
@@ -36,6 +37,8 @@ from tidemark.pipeline.decode.stage import Decoder
 from tidemark.pipeline.definitions import Definitions
 from tidemark.pipeline.errors import SparkUnavailable
 from tidemark.pipeline.files import OrderedOutputUnavailable
+from tidemark.pipeline.kafka.connector import spark_settings
+from tidemark.pipeline.kafka.errors import KafkaDiffers, KafkaUnavailable
 from tidemark.pipeline.output.batch import Frontier
 from tidemark.pipeline.output.errors import ViewsUnavailable
 from tidemark.pipeline.output.schema import Column
@@ -53,7 +56,13 @@ LONGEST_PAUSE_S: Final = 30.0
 DEATHS_AT_ONE_PLACE: Final = 5
 # Someone who wants to be done does not wait for ever for a database.
 WAIT_WHEN_CATCHING_UP_US: Final = 60 * MICROS_PER_SECOND
-WAITED_FOR: Final = (ViewsUnavailable, LedgerUnavailable, OrderedOutputUnavailable)
+WAITED_FOR: Final = (
+    ViewsUnavailable,
+    LedgerUnavailable,
+    OrderedOutputUnavailable,
+    KafkaUnavailable,
+    KafkaDiffers,
+)
 LOOK_EVERY_S: Final = 0.5
 PRUNE_EVERY_S: Final = 60.0
 
@@ -183,7 +192,7 @@ class _Runner:
         config, stores = self._config, self._stores
         with _opened(config, stores, self._clock) as (ledger, views):
             stores.wait(self._look_at(ledger, views))
-            spark = start_session(config.spark, state_dir=config.state_dir)
+            spark = start_session(spark_settings(config), state_dir=config.state_dir)
             if self._stop.is_set():
                 return
             pipeline = Pipeline(
@@ -193,6 +202,7 @@ class _Runner:
                 views,
                 partial(views_at, _absolute(views_place(config))),
                 loop=stores.loop,
+                source=event_source(config, ledger, stores.wait, self._stop),
                 stopping=self._stop,
             )
             pipeline.prepare()

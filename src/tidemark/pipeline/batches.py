@@ -124,13 +124,12 @@ class BatchFolder:
         return optimised(self._decoder.facts(events).repartition("slot").mapInArrow(task, OUTPUT))
 
     def batch(
-        self, folded: DataFrame, start: Frontier | None, time: TimeKeeper | None = None
+        self, gathered: Gathered, start: Frontier | None, time: TimeKeeper | None = None
     ) -> ViewBatch | None:
-        """What to write for a batch of `folded` rows, on top of views that stand at `start`.
+        """What to write for a batch of folded rows, on top of views that stand at `start`.
 
         None if there is nothing beyond it. Raises `LedgerRewound` if they do not continue it.
         """
-        gathered = _collected(folded)
         commits = gathered.take("", COMMITS)
         if commits is None:
             return None
@@ -193,7 +192,7 @@ class BatchFolder:
             events = self._rows(end, owners=sorted(owners))
             decoded = self._decoder.facts(events, whole=True, of="meters").repartition("slot")
             task = RefoldTask(self._views, self._open_views, begin, frozenset())
-            gathered.replace(_collected(decoded.mapInArrow(task, OUTPUT)))
+            gathered.replace(collected(decoded.mapInArrow(task, OUTPUT)))
         if streams:
             self._refold_tables(gathered, begin, end, sorted(streams), targets)
 
@@ -261,7 +260,7 @@ class BatchFolder:
         # All of a tenant's corrections must meet their originals.
         together = whole.repartition(fn.xxhash64("view", "tenant_id"))
         task = RefoldTask(self._views, self._open_views, begin, frozenset(slots))
-        return _collected(together.mapInArrow(task, OUTPUT))
+        return collected(together.mapInArrow(task, OUTPUT))
 
     def _rows(
         self,
@@ -277,7 +276,8 @@ class BatchFolder:
         return self._spark.createDataFrame(list(rows), schema)
 
 
-def _collected(packed: DataFrame) -> Gathered:
+def collected(packed: DataFrame) -> Gathered:
+    """What the tasks have made of a batch; this is when they do so."""
     gathered = Gathered()
     for row in packed.collect():
         gathered.add(Part(row["view"], row["kind"], from_ipc(row["payload"])))

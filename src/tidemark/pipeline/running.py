@@ -11,7 +11,7 @@ import shutil
 import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from pyspark.errors import PySparkException
@@ -21,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tidemark.config import Config
 from tidemark.crash import crash_point
 from tidemark.ledger.port import LedgerStore
-from tidemark.pipeline.batches import BatchFolder
+from tidemark.pipeline.batches import BatchFolder, collected
 from tidemark.pipeline.decode.stage import Decoder
 from tidemark.pipeline.definitions import Definitions
 from tidemark.pipeline.errors import SparkUnavailable
@@ -29,9 +29,8 @@ from tidemark.pipeline.fold.task import PLAIN_LIMIT, OpenViews
 from tidemark.pipeline.output.batch import Frontier
 from tidemark.pipeline.output.errors import LedgerRewound
 from tidemark.pipeline.output.port import ViewRow, ViewsSink
-from tidemark.pipeline.source.failures import failure_of
-from tidemark.pipeline.source.frames import ledger_address, ledger_stream
-from tidemark.pipeline.source.offsets import BEGINNING, Offset
+from tidemark.pipeline.reading import Check, EventSource, FromLedger
+from tidemark.pipeline.source.frames import ledger_address
 from tidemark.pipeline.time.plans import plan_of
 from tidemark.pipeline.time.registry import registry_of
 from tidemark.pipeline.time_keeping import TimeKeeper, keeps_time
@@ -43,20 +42,6 @@ _CHECKPOINT: Final = "checkpoint"
 _POLL_S: Final = 0.1
 _COMMITS_AT_ONCE: Final = 10_000
 _ROWS_AT_ONCE: Final = 10_000
-
-
-class ReadStream(Protocol):
-    """Reads a ledger as it grows; `ledger_stream` does."""
-
-    def __call__(
-        self,
-        spark: SparkSession,
-        address: str,
-        *,
-        start: Offset,
-        max_rows: int | None,
-        partitions: int | None,
-    ) -> DataFrame: ...
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -82,12 +67,12 @@ class Pipeline:
         partitions: int | None = None,
         plain_limit: int = PLAIN_LIMIT,
         on_progress: Callable[[Progress], None] = lambda progress: None,
-        read_stream: ReadStream = ledger_stream,
+        source: EventSource | None = None,
         stopping: threading.Event | None = None,
     ) -> None:
         """`loop` is where the stores live; it must run while the pipeline does.
 
-        `stopping` ends `run` as `stop` does.
+        `stopping` ends `run` as `stop` does. `source` is by default the ledger.
 
         Raises `ConfigError` for expressions that cannot be used.
         """
@@ -99,7 +84,7 @@ class Pipeline:
         self._max_rows = max_rows or config.pipeline.max_batch_events
         self._partitions = partitions
         self._on_progress = on_progress
-        self._read_stream = read_stream
+        self._source = source or FromLedger(ledger_address(config))
         self._definitions = Definitions.of(config)
         decoder = Decoder(spark, config, self._definitions, registry_of(config))
         self._folder = BatchFolder(
@@ -172,29 +157,22 @@ class Pipeline:
         ) from error
 
     def _failed_with(self, error: Exception) -> BaseException | None:
-        return self._failure if self._failure is not None else failure_of(error)
+        return self._failure if self._failure is not None else self._source.failure(error)
 
     def stop(self) -> None:
         """Ends `run`. A batch under way is given up; it runs again unless it was just committed."""
         self._stopping.set()
 
     def _start(self, *, until_caught_up: bool) -> StreamingQuery:
-        frontier = self._frontier
-        start = (
-            BEGINNING
-            if frontier is None
-            else Offset(frontier.received_at, frontier.ingress_sequence)
-        )
-        stream = self._read_stream(
+        stream = self._source.stream(
             self._spark,
-            ledger_address(self._config),
-            start=start,
+            self._frontier,
+            self._folder.folded,
             max_rows=self._max_rows,
             partitions=self._partitions,
         )
         writer = (
-            self._folder.folded(stream)
-            .writeStream.queryName("tidemark")
+            stream.writeStream.queryName("tidemark")
             .option("checkpointLocation", self._new_checkpoint().as_uri())
             .foreachBatch(self._take)
         )
@@ -208,17 +186,22 @@ class Pipeline:
         shutil.rmtree(checkpoint, ignore_errors=True)
         return checkpoint
 
-    def _take(self, folded: DataFrame, batch_id: int) -> None:
+    def _take(self, taken: DataFrame, batch_id: int) -> None:
         try:
-            self._commit(folded)
+            for folded, check in self._source.batches(taken, lambda: self._frontier):
+                self._commit(folded, check)
         except BaseException as error:
             # Spark would hand on only its text.
-            self._failure = failure_of(error) or error
+            self._failure = self._source.failure(error) or error
             raise
 
-    def _commit(self, folded: DataFrame) -> None:
+    def _commit(self, folded: DataFrame, check: Check) -> None:
         crash_point("pipeline.batch_begun")
-        batch = self._folder.batch(folded, self._frontier, self._time)
+        gathered = collected(folded)
+        instead = check()
+        if instead is not None:
+            gathered = collected(instead)
+        batch = self._folder.batch(gathered, self._frontier, self._time)
         if batch is None:
             return
         crash_point("pipeline.batch_folded")

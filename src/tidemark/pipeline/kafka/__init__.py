@@ -1,0 +1,8 @@
+"""The mirror's topics as a source of the pipeline, read with Spark's own connector.
+
+The topic of commits is the stream; it says which messages each commit has and where they are. So a
+batch reads exactly these, waits for what is not finished, and finds out what is missing.
+
+planning (which messages) → topics (Spark's connector) → checking (are they the right ones) →
+source, which is what the rest of the pipeline calls.
+"""
