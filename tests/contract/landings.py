@@ -85,10 +85,10 @@ class Landing(ABC):
         with self.target.held():
             return self.work(**options)
 
-    def work(self, **options: Any) -> int:
+    def work(self, *, after_mirror: bool = False, **options: Any) -> int:
         """For who holds the place already."""
         with open_database(self.url) as database:
-            lander = Lander(self.target, database)
+            lander = Lander(self.target, database, after_mirror=after_mirror)
             lander.catch_up(**options)
             return lander.last_sequence
 

@@ -25,6 +25,8 @@ from tests.generated.ledgers import random_ledger
 from tests.services.clickhouse import Engine, chdb_engine
 from tests.services.clickhouse_server import ClickHouseServer
 from tests.services.ports import free_port
+from tidemark.ledger.port import PlacedEvents
+from tidemark.mirror.places import Place, PlaceColumns
 from tidemark.pipeline.landing.comparing import Compared
 from tidemark.pipeline.landing.errors import LandingError, LandingRunning
 from tidemark.pipeline.output.errors import LedgerRewound
@@ -110,6 +112,31 @@ async def test_however_often_it_stops_a_place_holds_the_ledger_in_its_order(
     await at_once.catch_up()
     assert at_once.state() == landing.state()
     assert await landing.compare() == Compared(landing.target.name, -(-head // BLOCK), head)
+
+
+async def test_events_are_landed_with_their_places_in_kafka_once_the_mirror_has_them(
+    landing: Landing, ledger: Ledger, clock: ManualClock
+) -> None:
+    await append_commits(ledger, clock, random_ledger(3, SHAPE))
+    head = (await ledger.head()).last_sequence
+    known = BLOCK + 2
+    assert await landing.catch_up(after_mirror=True) == 0
+    # As transactions of the mirror cut them, which are not as blocks do.
+    for first, last in ((1, 3), (4, 4), (5, known)):
+        columns = PlaceColumns.unknown(last - first + 1)
+        for index in range(last - first + 1):
+            columns.put(index, Place((first + index) % 3, 2**40 + first + index))
+        await ledger.place_events(PlacedEvents(first, last, columns.packed()))
+    assert await landing.catch_up(after_mirror=True) == known
+    places = [(row["kafka_partition"], row["kafka_offset"]) for row in landing.rows()]
+    assert places == [(n % 3, 2**40 + n) for n in range(1, known + 1)]
+    # Without a mirror the rest is landed too, and where it is in Kafka is no part of what it says.
+    assert await landing.catch_up() == head
+    rows = landing.rows()
+    assert [row["kafka_offset"] for row in rows[known:]] == [-1] * (head - known)
+    assert [row["kafka_offset"] for row in rows[:known]] == [place[1] for place in places]
+    compared = await landing.compare()
+    assert (compared.events, compared.difference) == (head, None)
 
 
 async def test_a_place_where_nothing_was_landed_yet_has_no_difference(landing: Landing) -> None:

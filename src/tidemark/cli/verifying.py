@@ -28,8 +28,13 @@ _STAGES: Final = {
     "compare": ("comparing", "entries"),
     "parquet": ("comparing what is landed in Parquet", "events"),
     "clickhouse": ("comparing what is landed in ClickHouse", "events"),
+    "kafka": ("comparing what is mirrored to Kafka", "events"),
 }
-_TARGETS: Final = {"parquet": "Parquet", "clickhouse": "ClickHouse"}
+_TARGETS: Final = {
+    "parquet": ("Landed in Parquet", "block"),
+    "clickhouse": ("Landed in ClickHouse", "block"),
+    "kafka": ("Mirrored to Kafka", "commit"),
+}
 _ONE_OF: Final = {
     "rows": "row",
     "changes": "change",
@@ -51,7 +56,7 @@ _HASH_LETTERS: Final = 12
 @click.option(
     "--deep",
     is_flag=True,
-    help="Also compare the events that are landed with those of the ledger.",
+    help="Also compare the events that are landed or mirrored with those of the ledger.",
 )
 @config_option
 @json_option
@@ -61,15 +66,16 @@ def verify(limit: int, deep: bool, config_path: Path | None, as_json: bool) -> i
     Recomputes everything from the ledger on Spark, in a place of its own, and compares it with the
     live views: rows, also what is hidden of them, the log of changes as far as it is kept,
     adjustments and error rows. With --deep, every block of landed events too, in Parquet and in
-    ClickHouse: count, order and content. Differences are printed, and the exit code is then 1. The
-    pipeline may run meanwhile; nothing is changed.
+    ClickHouse, and every message in Kafka: count, order and content. Differences are printed, and
+    the exit code is then 1. The pipeline may run meanwhile; nothing is changed.
     """
     configured = configuration(config_path)
-    if deep and not configured.config.landing.is_enabled:
+    if deep and not (configured.config.landing.is_enabled or configured.config.mirror.enabled):
         raise ConfigError(
-            f"{configured.source} does not enable landing, so there is nothing more to verify",
-            hint="Leave out --deep, or set landing.parquet.enabled or landing.clickhouse.enabled"
-            " to true.",
+            f"{configured.source} enables neither landing nor the mirror, so there is nothing more"
+            " to verify",
+            hint="Leave out --deep, or set landing.parquet.enabled, landing.clickhouse.enabled or"
+            " mirror.enabled to true.",
             field="landing",
         )
     if not configured.config.view_names:
@@ -119,10 +125,11 @@ def _differs(landing: list[Landing] | None) -> bool:
 
 
 def _write_landing(landing: Landing) -> None:
-    difference, name = landing.difference, _TARGETS[landing.target]
+    name, block = _TARGETS[landing.target]
+    difference = landing.difference
     if difference is None:
         write_line(
-            f"Landed in {name}: {plural(landing.blocks, 'block')},"
+            f"{name}: {plural(landing.blocks, block)},"
             f" {plural(landing.events, 'event')} from the first on, as in the ledger.",
             style="green",
         )
@@ -133,7 +140,7 @@ def _write_landing(landing: Landing) -> None:
     if difference.column is not None:
         values = tuple(map(compact_json, (difference.landed, difference.ledger)))
         what = f": {difference.column} is {values[0]}, in the ledger it is {values[1]}"
-    write_line(one_line(f"Landed in {name}: {where}{difference.message}{at}{what}"), style="red")
+    write_line(one_line(f"{name}: {where}{difference.message}{at}{what}"), style="red")
 
 
 def _write_text(configured: Configured, found: Verification | None) -> None:

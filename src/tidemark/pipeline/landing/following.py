@@ -23,9 +23,13 @@ class Lander:
     another one in the place of the last.
     """
 
-    def __init__(self, target: LandingTarget, database: LedgerDatabase) -> None:
+    def __init__(
+        self, target: LandingTarget, database: LedgerDatabase, *, after_mirror: bool = False
+    ) -> None:
+        """With `after_mirror` an event is landed once it is known where it is in Kafka."""
         self._target = target
         self._database = database
+        self._after_mirror = after_mirror
         blocks = target.blocks()
         self.last_sequence = blocks[-1].last_sequence if blocks else 0
         if blocks:
@@ -43,11 +47,14 @@ class Lander:
         `on_progress` is told the last sequence landed and the last there is.
         """
         upto = self._head()
+        if self._after_mirror:
+            upto = min(upto, max(self.last_sequence, self._database.mirrored_upto()))
         for block in self._target.schedule.blocks(self.last_sequence, upto):
             last = min(block.last, upto)
             if stopped() or (only_whole and last < block.last):
                 return
-            self._target.write(block, events_of(self._database, block, last), last)
+            events = events_of(self._database, block, last, with_places=True)
+            self._target.write(block, events, last)
             self.last_sequence = last
             on_progress(last, upto)
 
@@ -73,12 +80,15 @@ class Lander:
             )
 
 
-def events_of(database: LedgerDatabase, block: Block, last: int) -> Iterator[pa.RecordBatch]:
+def events_of(
+    database: LedgerDatabase, block: Block, last: int, *, with_places: bool = False
+) -> Iterator[pa.RecordBatch]:
     """The events of a block up to a sequence, as they are landed."""
     position = block.first - 1
     while position < last:
         reach = min(position + _ROWS_AT_ONCE, last)
-        batch = landed(database.events(position, reach, None))
+        places = database.places(position, reach) if with_places else ()
+        batch = landed(database.events(position, reach, None), places)
         if batch.num_rows != reach - position:
             raise events_missing(position + 1, reach)
         yield batch

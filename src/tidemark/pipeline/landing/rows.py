@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemark.ledger.port import PlacedEvents
+from tidemark.mirror.places import PlaceColumns, unpacked
 from tidemark.pipeline.source.schema import Columns, arrow_type
 
-NOT_MIRRORED: Final = -1
 _MOMENT: Final = pa.timestamp("us", tz="UTC")
 _TIMES: Final = ("received_at", "occurred_at")
-# Where the mirror has put an event is no part of what the event says.
+# Where the mirror has put an event, -1 where none has, is no part of what the event says.
 _MIRRORED: Final = {"kafka_partition": pa.int32(), "kafka_offset": pa.int64()}
 SAID: Final = (
     *("ingress_sequence", "received_at", "occurred_at", "tenant_id", "stream", "idempotency_key"),
@@ -37,12 +38,27 @@ LANDED_SCHEMA: Final = pa.schema(
 )
 
 
-def landed(columns: Columns) -> pa.RecordBatch:
-    """Events of the ledger, with the columns of `LANDED_SCHEMA`."""
-    count = len(columns["ingress_sequence"])
+def landed(columns: Columns, places: Sequence[PlacedEvents] = ()) -> pa.RecordBatch:
+    """Events of the ledger that follow one another, with the columns of `LANDED_SCHEMA`."""
     arrays = [columns[name].cast(LANDED_SCHEMA.field(name).type) for name in SAID]
-    arrays += [pa.repeat(pa.scalar(NOT_MIRRORED, kind), count) for kind in _MIRRORED.values()]
+    arrays += _places(columns["ingress_sequence"], places)
     return pa.RecordBatch.from_arrays(arrays, schema=LANDED_SCHEMA)
+
+
+def _places(sequences: pa.Array, places: Sequence[PlacedEvents]) -> list[pa.Array]:
+    count = len(sequences)
+    columns = PlaceColumns.unknown(count)
+    first = sequences[0].as_py() if count else 0
+    for placed in places:
+        found = unpacked(placed.places)
+        begin, end = max(first, placed.first_sequence), min(first + count, placed.last_sequence + 1)
+        for column, known in zip(columns, found, strict=True):
+            part = known[begin - placed.first_sequence : end - placed.first_sequence]
+            column[begin - first : end - first] = part
+    return [
+        pa.Array.from_buffers(kind, count, [None, pa.py_buffer(column)])
+        for kind, column in zip(_MIRRORED.values(), columns, strict=True)
+    ]
 
 
 class ContentHash:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
+from tidemark.ledger.port import PlacedEvents
 from tidemark.pipeline.output.errors import LedgerRewound
 from tidemark.pipeline.source.offsets import BEGINNING, Offset
 from tidemark.pipeline.source.schema import EVENT_COLUMNS, Columns, CommitRow
@@ -98,6 +99,24 @@ class LedgerDatabase(ABC):
                 "SELECT received_at, first_sequence, last_sequence, chain FROM commits"
                 " WHERE received_at <= ? ORDER BY received_at DESC LIMIT 2",
                 upto,
+            )
+        ]
+
+    def mirrored_upto(self) -> int:
+        """The last event of which it is known where the mirror has put it."""
+        [row] = self._fetch("SELECT coalesce(max(last_sequence), 0) FROM mirrored")
+        return int(row[0])
+
+    def places(self, after: int, upto: int) -> list[PlacedEvents]:
+        """Where the mirror has put the events in `(after, upto]`, and some around them."""
+        return [
+            PlacedEvents(row[0], row[1], bytes(row[2]))
+            for row in self._fetch(
+                "SELECT first_sequence, last_sequence, places FROM mirrored"
+                " WHERE last_sequence > ? AND first_sequence <= ? AND first_sequence >="
+                " coalesce((SELECT max(first_sequence) FROM mirrored WHERE first_sequence <= ?), 0)"
+                " ORDER BY first_sequence",
+                *(after, upto, after + 1),
             )
         ]
 
