@@ -31,8 +31,10 @@ def job(
     *,
     max_rows: int = 1_000_000,
     follow: bool = False,
+    hold: Path | None = None,
 ) -> dict[str, Any]:
-    """What a process is to do, with its state in this directory: to catch up, or to `follow`."""
+    """What a process is to do, with its state in this directory: to catch up, or to `follow`. Its
+    tasks wait until there is a file `go` in the directory `hold`."""
     return {
         "settings": settings,
         "state_dir": str(directory),
@@ -40,19 +42,25 @@ def job(
         "views_url": views_url,
         "max_rows": max_rows,
         "follow": follow,
+        "hold": None if hold is None else str(hold),
     }
 
 
 class PipelineProcess:
     """A process that does jobs one after the other, unless it dies before."""
 
-    def __init__(self, jobs: Sequence[Mapping[str, Any]], crash_at: str | None = None) -> None:
+    def __init__(
+        self,
+        jobs: Sequence[Mapping[str, Any]],
+        crash_at: str | None = None,
+        spark: Mapping[str, Any] | None = None,
+    ) -> None:
         environ = {name: value for name, value in os.environ.items() if name != "TIDEMARK_CRASH_AT"}
         if crash_at is not None:
             environ["TIDEMARK_CRASH_AT"] = crash_at
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
-            [*COMMAND, json.dumps(jobs)],
+            [*COMMAND, json.dumps(jobs), *([] if spark is None else [json.dumps(spark)])],
             cwd=ROOT,
             env=environ,
             stdout=subprocess.PIPE,

@@ -13,7 +13,7 @@ from typing import Any, Final
 from tests.contract.events import ManualClock
 from tests.contract.stores import LedgerHome
 from tests.crash.pipelines import PipelineProcess, job
-from tests.folding.mixed import METERS, fill, mixed_ledger, settings_of
+from tests.folding.mixed import METERS, MixedLedger, fill, mixed_ledger, settings_of
 from tests.generated.windows import AT, windows_of
 
 # All there are, each on one of the stores, and the commit of the views on both sides of its end.
@@ -32,11 +32,11 @@ SETTINGS: Final = settings_of(
 MAX_ROWS: Final = (14, 6, 11, 3, 9, 5)
 
 
-async def filled(url: str) -> None:
+async def filled(url: str, ledger: MixedLedger = LEDGER) -> None:
     home = LedgerHome(url)
     try:
         clock = ManualClock()
-        await fill(await home.open(clock), clock, LEDGER.drafts())
+        await fill(await home.open(clock), clock, ledger.drafts())
     finally:
         await home.close()
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 from tests.services.spark import SparkTestConfig
 from tidemark.errors import TidemarkError
 from tidemark.pipeline.session import start_session, stop_session
+from tidemark.pipeline.source.frames import parts_at_once
 
 
 def importing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -28,12 +29,15 @@ def importing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
-def place_of_pyspark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def places(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Runs in a worker."""
     import pyspark
 
+    import tidemark
+
     for _ in batches:
-        yield pa.RecordBatch.from_pydict({"place": [pyspark.__file__]})
+        found = {"pyspark": [pyspark.__file__], "tidemark": [tidemark.__file__]}
+        yield pa.RecordBatch.from_pydict(found)
 
 
 def run(step: dict[str, Any]) -> dict[str, Any]:
@@ -50,10 +54,14 @@ def run(step: dict[str, Any]) -> dict[str, Any]:
         "java": jvm.java.lang.System.getProperty("java.specification.version"),
         "java_pid": jvm.java.lang.ProcessHandle.current().pid(),
         "settings": {name: spark.conf.get(name, None) for name in step.get("settings", ())},
+        "parts": parts_at_once(spark),
         "sources": _registered_sources(jvm),
         "sum": spark.range(10).selectExpr("sum(id)").collect()[0][0],
         "rows": spark.range(5).mapInArrow(importing, "id long").count(),
-        "pyspark": spark.range(1).mapInArrow(place_of_pyspark, "place string").collect()[0][0],
+        "places": spark.range(1)
+        .mapInArrow(places, "pyspark string, tidemark string")
+        .collect()[0]
+        .asDict(),
         "same": start_session(config, state_dir=Path(step["state_dir"])) is spark,
         "own_interrupt": signal.getsignal(signal.SIGINT) is before,
         "secret": os.environ.get("PYSPARK_GATEWAY_SECRET"),

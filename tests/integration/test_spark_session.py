@@ -55,7 +55,7 @@ def test_a_session_runs_with_our_options_and_the_users_and_can_be_started_again(
         # Else Spark starts processes to look for them.
         assert answer["sources"] == "Some(Map())"
         # Else each of its Python processes compiles it first.
-        assert answer["pyspark"] == pyspark.__file__
+        assert answer["places"]["pyspark"] == pyspark.__file__
     assert first["settings"] == dict(zip(names, ["UTC", "true", "5", "false", odd], strict=True))
     # Nothing of the first session is left in the second, not even its Java.
     assert second["settings"] == dict(zip(names, ["UTC", "true", "2", "false", None], strict=True))
@@ -80,7 +80,10 @@ def test_a_session_runs_on_executors_of_their_own(tmp_path: Path) -> None:
     """A master, a worker and an executor, each as on a cluster, on this machine."""
     [answer] = run_child({"state_dir": str(tmp_path), "master": "local-cluster[1,1,1024]"})
     assert (answer["sum"], answer["rows"]) == (45, 5)
-    assert (tmp_path / "spark" / "tidemark.zip").exists()
+    # However few cores have reported when it starts.
+    assert answer["parts"] == 16
+    # What was sent to it, and not what happens to be installed where it runs.
+    assert answer["places"]["tidemark"].endswith("/tidemark.zip/tidemark/__init__.py")
 
 
 def test_spark_that_does_not_start_says_why(tmp_path: Path) -> None:

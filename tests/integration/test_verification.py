@@ -12,6 +12,7 @@ import asyncpg
 from tests.acceptance.pipelines import fill_ledger, history, write_config
 from tests.folding.runs import run_pipeline
 from tests.services.spark import shared_session
+from tidemark.app.beside import OnProgress
 from tidemark.app.verification import verify_views
 from tidemark.clock import SystemClock
 from tidemark.config import Config, load_config
@@ -21,12 +22,14 @@ from tidemark.views.opening import open_views, views_place
 from tidemark.views.postgres import SCHEMA
 
 
-async def verified(config: Config) -> Verification:
+async def verified(
+    config: Config, on_progress: OnProgress = lambda stage, done, total: None
+) -> Verification:
     found = await asyncio.to_thread(
         verify_views,
         config,
         limit=10,
-        on_progress=lambda stage, done, total: None,
+        on_progress=on_progress,
         stop=threading.Event(),
         session=lambda config, directory: nullcontext(shared_session()),
     )
@@ -53,7 +56,13 @@ async def test_views_on_postgresql_are_proven_up_to_where_they_are(
         assert list((tmp_path / "state" / "verify").iterdir()) == []
 
         await _tamper(postgres_url)
-        found = await verified(config)
+        await _die_while_verifying(postgres_url, tmp_path / "state" / "verify")
+        schemas: set[str] = set()
+
+        def look(stage: str, done: int, total: int | None) -> None:
+            schemas.update(asyncio.run(_schemas(postgres_url)))
+
+        found = await verified(_on_a_cluster(config), look)
         named = [(each.part, each.view, each.column) for each in found.differences]
         assert named == [
             ("rows", "api_calls", "watermark_ts"),
@@ -61,9 +70,38 @@ async def test_views_on_postgresql_are_proven_up_to_where_they_are(
             ("rows", "users__members", "is_counted"),
             ("adjustments", None, "amount"),
         ]
+        # Tasks on other machines find them there. Nothing is left, nor of the one that died.
+        assert len(schemas) == 1
+        assert await _schemas(postgres_url) == []
+        assert list((tmp_path / "state" / "verify").iterdir()) == []
     finally:
         await views.close()
         await ledger.close()
+
+
+def _on_a_cluster(config: Config) -> Config:
+    spark = config.spark.model_copy(update={"master": "spark://head.internal:7077"})
+    return config.model_copy(update={"spark": spark})
+
+
+async def _schemas(url: str) -> list[str]:
+    """Those in which views are made anew."""
+    connection = await asyncpg.connect(url)
+    try:
+        rows = await connection.fetch("SELECT nspname FROM pg_namespace ORDER BY nspname")
+        return [row[0] for row in rows if row[0].startswith("tidemark_verify_")]
+    finally:
+        await connection.close()
+
+
+async def _die_while_verifying(url: str, directory: Path) -> None:
+    """Leaves behind what a killed verification does."""
+    (directory / "scratch-died").mkdir()
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute("CREATE SCHEMA tidemark_verify_died CREATE TABLE left_behind ()")
+    finally:
+        await connection.close()
 
 
 async def _tamper(url: str) -> None:

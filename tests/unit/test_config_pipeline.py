@@ -17,6 +17,7 @@ from tidemark.config import (
     SparkConfig,
     ViewConfig,
 )
+from tidemark.config.advice import advise
 from tidemark.config.names import BUILT_IN_EVENTTIME_TYPES
 
 HOUR_US = 3_600_000_000
@@ -353,3 +354,31 @@ def test_rules_still_speak_when_something_else_has_the_wrong_type(file: ConfigFi
         *("meters", "meters.c.group_by[1]", "views.x.key[1]", "views.w.stream", "spark.options"),
         *("pipeline.ordered.z", "streams.t.eventtime.column"),
     } <= {problem.path for problem in problems}
+
+
+PG = "postgresql://me:p%40ss@db.internal/tidemark"
+
+
+@pytest.mark.parametrize(
+    ("master", "ledger", "views", "warned_of"),
+    [
+        ("local[4]", None, None, []),
+        ("local-cluster[2,1,1024]", None, None, []),
+        ("spark://127.0.0.1:7077", None, None, []),
+        ("spark://head.internal:7077", PG, None, []),
+        ("spark://localhost.internal:7077", None, None, ["ledger.url", "view_store.url"]),
+        ("spark://head.internal:7077", "sqlite:///l.db", PG, ["ledger.url"]),
+        ("yarn", PG, "sqlite:///v.db", ["view_store.url"]),
+        ("k8s://https://k8s.internal", PG, "postgresql://localhost/v", ["view_store.url"]),
+        ("yarn", "postgresql://me:x@127.0.0.1:5432/l", PG, ["ledger.url"]),
+    ],
+)
+def test_advice_is_given_where_the_tasks_of_a_cluster_cannot_read_a_store(
+    file: ConfigFile, master: str, ledger: str | None, views: str | None, warned_of: list[str]
+) -> None:
+    text = f"streams: {{usage: {{kind: usage}}}}\nspark: {{master: '{master}'}}\n"
+    text += "" if ledger is None else f"ledger: {{url: '{ledger}'}}\n"
+    text += "" if views is None else f"view_store: {{url: '{views}'}}\n"
+    remarks = advise(file.load(text))
+    assert [remark.path for remark in remarks] == warned_of
+    assert all("p%40ss" not in remark.message for remark in remarks)

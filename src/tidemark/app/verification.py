@@ -22,24 +22,27 @@ from tidemark.app.beside import (
     OnProgress,
     Session,
     apart,
-    closing,
     moment,
     own_session,
 )
-from tidemark.app.store_loop import StoreLoop
+from tidemark.app.store_loop import StoreLoop, closing
 from tidemark.clock import SystemClock
 from tidemark.config import Config
 from tidemark.errors import ConfigError
-from tidemark.ledger.opening import SQLITE_SCHEME, open_ledger
+from tidemark.ledger.opening import open_ledger
 from tidemark.ledger.sqlite_connection import make_private_directory
 from tidemark.ops.verification import Verification, compare, require_same_definitions
+from tidemark.pipeline.output.errors import ViewsUnavailable
 from tidemark.pipeline.running import require_same_history
-from tidemark.views.opening import open_views, views_at
+from tidemark.pipeline.session_options import is_local
+from tidemark.views.opening import open_views, views_place
 from tidemark.views.port import ViewsStore
+from tidemark.views.replicas import ViewsBeside
 
 _DIRECTORY: Final = "verify"
 _FILE_NAME: Final = "views.db"
 _SCRATCH: Final = "scratch-"
+_SCHEMA_PREFIX: Final = "tidemark_verify_"
 
 
 def verify_views(
@@ -55,8 +58,8 @@ def verify_views(
     Raises `LedgerRewound` and `DefinitionChanged` where a comparison would say nothing.
     """
     with (
-        _scratch(config.state_dir / _DIRECTORY) as scratch,
         StoreLoop() as stores,
+        _scratch(config, stores) as (scratch, second),
         closing(stores, open_ledger(config, SystemClock())) as ledger,
         closing(stores, open_views(config)) as live,
     ):
@@ -64,17 +67,16 @@ def verify_views(
         if frontier is None:
             return None
         stores.wait(require_same_history(ledger, frontier))
-        own = _with_views(apart(config, scratch), scratch / _FILE_NAME)
         with (
             session(config, config.state_dir / _DIRECTORY) as spark,
-            closing(stores, open_views(own)) as recomputed,
+            closing(stores, second.open()) as recomputed,
         ):
             follower = Follower(
                 spark,
-                own,
+                apart(config, scratch),
                 ledger,
                 recomputed,
-                partial(views_at, scratch / _FILE_NAME),
+                second.opener(),
                 stores=stores,
                 on_progress=on_progress,
                 stop=stop,
@@ -97,19 +99,16 @@ async def _require_comparable(live: ViewsStore, recomputed: ViewsStore) -> None:
         require_same_definitions(now.views, anew.views)
 
 
-def _with_views(config: Config, path: Path) -> Config:
-    store = config.view_store.model_copy(update={"url": f"{SQLITE_SCHEME}{path}"})
-    return config.model_copy(update={"view_store": store})
-
-
 @contextlib.contextmanager
-def _scratch(parent: Path) -> Iterator[Path]:
-    """A directory that is removed at the end or, after a crash, by the next one."""
+def _scratch(config: Config, stores: StoreLoop) -> Iterator[tuple[Path, ViewsBeside]]:
+    """A directory and views, which are removed at the end or, after a crash, by the next one."""
+    parent = config.state_dir / _DIRECTORY
     try:
         make_private_directory(parent)
         for left in parent.glob(f"{_SCRATCH}*"):
             with _locked(left) as is_ours:
                 if is_ours:
+                    stores.wait(_second(config, left).drop())
                     shutil.rmtree(left, ignore_errors=True)
         directory = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=parent)).absolute()
     except OSError as error:
@@ -118,11 +117,24 @@ def _scratch(parent: Path) -> Iterator[Path]:
             hint="Set state_dir (TIDEMARK_STATE_DIR) to a directory this user may write to.",
             field="state_dir",
         ) from error
+    second = _second(config, directory)
     with _locked(directory):
         try:
-            yield directory
+            yield directory, second
         finally:
-            shutil.rmtree(directory, ignore_errors=True)
+            # What cannot be dropped now is dropped by the next one, which finds the directory.
+            with contextlib.suppress(ViewsUnavailable):
+                stores.wait(second.drop())
+                shutil.rmtree(directory, ignore_errors=True)
+
+
+def _second(config: Config, directory: Path) -> ViewsBeside:
+    """In a file; but on a cluster tasks read them from other machines, and so they are in the
+    database of the live ones, where those are in one."""
+    live = views_place(config)
+    is_shared = isinstance(live, str) and not is_local(config.spark.master)
+    schema = f"{_SCHEMA_PREFIX}{directory.name.removeprefix(_SCRATCH)}"
+    return ViewsBeside(live if is_shared else directory / _FILE_NAME, schema)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
-"""Second sets of views beside the live ones, each under a name of its own.
+"""Second sets of views beside the live ones: those of a replay, each under a name of its own, and
+those of a verification.
 
-Where the live ones are a file, a replica is one in the state directory; on PostgreSQL it is a
+Where the live ones are a file, a second set is one in the state directory; on PostgreSQL it is a
 schema of the same database.
 """
 
@@ -9,15 +10,16 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 
 from tidemark.pipeline.output.errors import InvalidView, ViewsUnavailable
-from tidemark.views.opening import FILE_NAME, views_place
+from tidemark.views.opening import FILE_NAME, views_at, views_place
 from tidemark.views.port import ViewsStore
 from tidemark.views.postgres import PostgresViews
 from tidemark.views.sqlite import SqliteViews
@@ -31,8 +33,32 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _CONNECT_TIMEOUT_S: Final = 10.0
 
 
-class Replica:
-    """One of them. Its directory is there for Spark too, whatever store the views are in."""
+class ViewsBeside:
+    """Views in a file of their own, or in a `schema` of their own of a database."""
+
+    def __init__(self, place: Path | str, schema: str) -> None:
+        self.place = place
+        self.schema = schema
+
+    async def open(self) -> ViewsStore:
+        """Make them, or go on with what is there."""
+        if isinstance(self.place, str):
+            return await PostgresViews.open(self.place, schema=self.schema)
+        return await SqliteViews.open(self.place)
+
+    def opener(self) -> Callable[[], Coroutine[Any, Any, ViewsStore]]:
+        """Opens them in another process, once they are made."""
+        return partial(views_at, self.place, self.schema)
+
+    async def drop(self) -> None:
+        """Drops the schema; who made the directory of a file removes it."""
+        if isinstance(self.place, str):
+            async with _connected(self.place) as connection:
+                await connection.execute(f"DROP SCHEMA IF EXISTS {self.schema} CASCADE")
+
+
+class Replica(ViewsBeside):
+    """Those of a replay. Their directory is there for Spark too, whatever store they are in."""
 
     def __init__(self, config: Config, name: str) -> None:
         if not _NAME.fullmatch(name):
@@ -44,22 +70,14 @@ class Replica:
         self.name = name
         self.directory = config.state_dir.absolute() / DIRECTORY / name
         live = views_place(config)
-        self.place: Path | str = live if isinstance(live, str) else self.directory / FILE_NAME
-        self.schema = f"{_SCHEMA_PREFIX}{name}"
-
-    async def open(self) -> ViewsStore:
-        """Make it, or go on with what is there."""
-        if isinstance(self.place, str):
-            return await PostgresViews.open(self.place, schema=self.schema)
-        return await SqliteViews.open(self.place)
+        place = live if isinstance(live, str) else self.directory / FILE_NAME
+        super().__init__(place, f"{_SCHEMA_PREFIX}{name}")
 
     async def exists(self) -> bool:
         return self.name in await _names(self.place, self.directory.parent)
 
     async def drop(self) -> None:
-        if isinstance(self.place, str):
-            async with _connected(self.place) as connection:
-                await connection.execute(f"DROP SCHEMA IF EXISTS {self.schema} CASCADE")
+        await super().drop()
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
@@ -92,6 +110,7 @@ async def _connected(url: str) -> AsyncIterator[Any]:
             await connection.close(timeout=_CONNECT_TIMEOUT_S)
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
         raise ViewsUnavailable(
-            f"PostgreSQL could not be asked for replays: {type(error).__name__}: {error}",
+            "PostgreSQL could not be asked for views beside the live ones:"
+            f" {type(error).__name__}: {error}",
             hint="Look at the database of the views, then retry.",
         ) from error

@@ -24,6 +24,15 @@ def ledger_address(config: Config) -> str:
     return config.ledger.url
 
 
+def parts_at_once(spark: SparkSession) -> int:
+    """Into how many parts to share out a batch.
+
+    As many as after the shuffle: what Spark itself proposes counts the cores that have reported so
+    far, and on a cluster that is next to none when a query starts.
+    """
+    return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+
+
 def ledger_stream(
     spark: SparkSession,
     address: str,
@@ -43,7 +52,7 @@ def ledger_stream(
         spark.readStream.format(SOURCE_NAME)
         .option("ledger", address)
         .option("start", json.dumps(start.as_json()))
-        .option("partitions", partitions or spark.sparkContext.defaultParallelism)
+        .option("partitions", partitions or parts_at_once(spark))
     )
     if max_rows is not None:
         reader = reader.option("max_rows", max_rows)
@@ -73,7 +82,7 @@ def ledger_rows(
         spark.read.format(SOURCE_NAME)
         .option("ledger", address)
         .option("after", after)
-        .option("partitions", partitions or spark.sparkContext.defaultParallelism)
+        .option("partitions", partitions or parts_at_once(spark))
     )
     if upto is not None:
         reader = reader.option("upto", upto)
