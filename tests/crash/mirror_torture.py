@@ -1,0 +1,378 @@
+"""Kills the mirror and its broker at random moments and reads the topics after each.
+
+    python -m tests.crash.mirror_torture --seed 7 --count 50 [--store sqlite|postgres|both]
+
+The seed decides what comes in, what is killed or paused and how long to wait before; the machine
+decides what that interrupts, so a run repeats its choices and not its moments. Each round has a new
+ledger with several publishers, topics of its own and a mirror in a process of its own. After each
+blow the consumer of docs/reference/kafka.md finds the beginning of the ledger, and no less than
+before; when a round ends it finds everything, once and in order, where the ledger says it is. Ends
+with 1 at the first broken rule, and keeps the evidence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka import KafkaException
+
+from tests.contract.events import START, draft
+from tests.contract.stores import Ledger, LedgerHome, all_commits, all_events, append
+from tests.crash.torture import STORES, Broken, Store, say
+from tests.services.kafka import KafkaBroker
+from tests.services.mirror_process import MirrorProcess
+from tests.services.mirroring import MirrorWorld, as_mirrored, as_read
+from tests.services.postgres import PostgresServer
+from tidemark.ingress.drafts import Draft
+from tidemark.mirror.following import COPY_NAME
+from tidemark.mirror.places import Place, place_in
+
+BLOWS_A_ROUND: Final = (6, 12)
+# Counted from when the mirror has sent something.
+LONGEST_WAIT_S: Final = 1.5
+LONGEST_START_S: Final = 1.5
+LONGEST_PAUSE_S: Final = 3.0
+LONGEST_AWAY_S: Final = 2.0
+PUBLISHERS: Final = (2, 4)
+LONGEST_REST_S: Final = 0.15
+LARGEST: Final = (1, 10, 60)
+# How often a publisher only lets time pass.
+TICK_SHARE: Final = 0.1
+STREAMS: Final = ("usage", "trades")
+BLOWS: Final = {
+    "killed: mirror": 0.5,
+    "killed: mirror, starting": 0.15,
+    "killed: broker": 0.2,
+    "paused: broker": 0.15,
+}
+# One that was killed is let in again only when it has been missed for so long, by default 9 s.
+BROKER_SETTINGS: Final = {
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "500",
+}
+GOES_ON_WITHIN_S: Final = 120.0
+# A transaction ends in one partition after the other, and a broker that has just started does not
+# have all its topics at once.
+SETTLES_WITHIN_S: Final = 30.0
+POLL_S: Final = 0.05
+# The consumer says other things of a transaction of which it sees a part, and of a broker that is
+# not there yet. These do not pass.
+_PERMANENT: Final = ("a gap", "altered", "not the events")
+
+
+class Round:
+    """One ledger and its publishers, a mirror, and topics on a broker that others use too."""
+
+    def __init__(
+        self,
+        choose: random.Random,
+        tally: Counter[str],
+        directory: Path,
+        ledger_url: str,
+        broker: KafkaBroker,
+        *,
+        variant: str,
+    ) -> None:
+        self._choose = choose
+        self._tally = tally
+        self._directory = directory
+        self._home = LedgerHome(ledger_url)
+        self._world = MirrorWorld(directory, ledger_url, broker)
+        self._mirror = MirrorProcess(self._world.path, directory / "mirror.log", variant=variant)
+        self._publishing: list[asyncio.Task[None]] = []
+        self._settled = asyncio.Event()
+        self._commits_seen = 0
+
+    async def run(self, blows: int) -> None:
+        self._ledger = await self._home.open()
+        try:
+            with self._mirror:
+                await self._publish()
+                for _ in range(blows):
+                    await self._until_it_goes_on()
+                    await asyncio.sleep(self._choose.uniform(0, LONGEST_WAIT_S))
+                    await self._strike()
+                    self._tally["blows"] += 1
+                self._settled.set()
+                await asyncio.gather(*self._publishing)
+                await self._until_all_is_told()
+                await self._check_all()
+                await self._require_stopped_in_order()
+        finally:
+            for task in self._publishing:
+                task.cancel()
+            await asyncio.gather(*self._publishing, return_exceptions=True)
+            await self._home.close()
+
+    def keep_evidence(self) -> None:
+        with contextlib.suppress(Exception, SystemExit):
+            found = "".join(f"{json.dumps(each)}\n" for each in self._read_raw())
+            (self._directory / "found.txt").write_text(found)
+        (self._directory / "broker.log").write_text(self._world.broker.log_tail())
+
+    def log_tail(self) -> str:
+        return self._mirror.log_tail()
+
+    # What goes on meanwhile.
+
+    async def _publish(self) -> None:
+        for number in range(self._choose.randint(*PUBLISHERS)):
+            # Each with a connection of its own, as other processes would have.
+            ledger = await self._home.open()
+            choose = random.Random(self._choose.random())
+            publisher = self._publisher(ledger, f"p{number}", choose)
+            self._publishing.append(asyncio.create_task(publisher))
+
+    async def _publisher(self, ledger: Ledger, name: str, choose: random.Random) -> None:
+        count = 0
+        largest = choose.choice(LARGEST)
+        while not self._settled.is_set():
+            if choose.random() < TICK_SHARE:
+                await ledger.tick(0)
+            else:
+                drafts = [
+                    _draft(choose, f"{name}-{count + n}") for n in range(choose.randint(1, largest))
+                ]
+                count += len(drafts)
+                await append(ledger, *drafts)
+            await asyncio.sleep(choose.uniform(0, LONGEST_REST_S))
+
+    async def _until_it_goes_on(self) -> None:
+        """A mirror that never gets to send anything would be killed for nothing."""
+        before = await self._ledger.placed_upto()
+        async with _patience("the mirror does not go on", GOES_ON_WITHIN_S):
+            while await self._ledger.placed_upto() <= before:
+                self._require_all_well()
+                await asyncio.sleep(POLL_S)
+
+    # Blows.
+
+    async def _strike(self) -> None:
+        self._require_all_well()
+        [blow] = self._choose.choices([*BLOWS], [*BLOWS.values()])
+        self._tally[blow] += 1
+        broker = self._world.broker
+        match blow:
+            case "killed: mirror":
+                await asyncio.to_thread(self._mirror.kill)
+            case "killed: mirror, starting":
+                # Twice: the second time while it finds out where it was.
+                await asyncio.to_thread(self._mirror.kill)
+                self._mirror.start()
+                await asyncio.sleep(self._choose.uniform(0, LONGEST_START_S))
+                self._require_all_well()
+                await asyncio.to_thread(self._mirror.kill)
+            case "killed: broker":
+                await asyncio.to_thread(broker.kill)
+                await asyncio.sleep(self._choose.uniform(0, LONGEST_AWAY_S))
+                await asyncio.to_thread(broker.start)
+            case "paused: broker":
+                broker.pause()
+                try:
+                    await asyncio.sleep(self._choose.uniform(0, LONGEST_PAUSE_S))
+                finally:
+                    broker.resume()
+        # The consumer of the page reads what is there, not what comes while it reads.
+        with self._mirror.held_still():
+            await self._check()
+        if not self._mirror.is_running and blow.startswith("killed: mirror"):
+            self._mirror.start()
+
+    def _require_all_well(self) -> None:
+        if not self._mirror.is_running:
+            raise Broken("the mirror ended by itself")
+        for task in self._publishing:
+            if task.done():
+                task.result()
+
+    # What must be there.
+
+    async def _check(self, *, all_of_it: bool = False) -> list[tuple[Any, Any]]:
+        """What the consumer of the page finds, which is right."""
+        deadline = time.monotonic() + SETTLES_WITHIN_S
+        while True:
+            found, fault = await asyncio.to_thread(self._read)
+            # Read after the topics: they cannot be ahead of it.
+            expected = as_mirrored(await all_commits(self._ledger), await all_events(self._ledger))
+            self._tally["checks"] += 1
+            if fault is None:
+                _require_beginning(found, expected)
+                if len(found) < self._commits_seen:
+                    fault = f"{len(found)} commits, and there were {self._commits_seen}"
+                elif all_of_it and len(found) < len(expected):
+                    fault = f"{len(found)} commits of {len(expected)}"
+                else:
+                    self._commits_seen = len(found)
+                    return found
+            if fault.startswith(_PERMANENT) or time.monotonic() > deadline:
+                raise Broken(f"the consumer of the page finds: {fault}")
+            await asyncio.sleep(POLL_S)
+
+    async def _check_all(self) -> None:
+        found = await self._check(all_of_it=True)
+        places: set[tuple[str, Place]] = set()
+        events = [event for _, of_commit in found for event in of_commit]
+        placed = None
+        for event in events:
+            sequence = int(event["ingressSequence"])
+            if placed is None or sequence > placed.last_sequence:
+                placed = await self._ledger.places_of(sequence)
+            if placed is None:
+                raise Broken(f"the ledger does not say where event {sequence} is")
+            places.add((event["stream"], place_in(placed, sequence)))
+        if len(places) != len(events):
+            raise Broken(f"{len(events)} events are in {len(places)} places")
+        self._tally["rounds"] += 1
+        self._tally["commits"] += len(found)
+        self._tally["events"] += len(events)
+
+    async def _until_all_is_told(self) -> None:
+        head = await self._ledger.head()
+        async with _patience("the mirror does not catch up", GOES_ON_WITHIN_S):
+            while True:
+                self._require_all_well()
+                told = (await self._ledger.copies()).get(COPY_NAME)
+                if told is not None and told.error is None and told.received_at == head.received_at:
+                    return
+                await asyncio.sleep(POLL_S)
+
+    async def _require_stopped_in_order(self) -> None:
+        code = await asyncio.to_thread(self._mirror.stop)
+        if code != 0:
+            raise Broken(f"a mirror that was asked to stop ended with {code}")
+
+    def _read(self) -> tuple[list[tuple[Any, Any]], str | None]:
+        try:
+            if self._world.commits_topic not in self._world.topics():
+                return [], None
+            return as_read(self._read_raw()), None
+        except SystemExit as ended:
+            return [], str(ended)
+        except KafkaException as error:
+            return [], error.args[0].str()
+
+    def _read_raw(self) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
+        return self._world.read()
+
+
+def _draft(choose: random.Random, key: str) -> Draft:
+    """Of one of two streams; some are of runs, with times in no order."""
+    stream = choose.choice(STREAMS)
+    return draft(
+        key,
+        key,
+        stream=stream,
+        metric="calls" if stream == "usage" else None,
+        quantity=str(choose.randrange(100)) if stream == "usage" else None,
+        data='{"a":"\\u00e4 \\"x\\"","b":1.10}' if choose.random() < 0.5 else None,
+        causality_key=choose.choice([None, "run-1", "Lauf ä"]),
+        occurred_at=START + choose.randrange(10**9),
+    )
+
+
+def _require_beginning(found: list[tuple[Any, Any]], expected: list[tuple[Any, Any]]) -> None:
+    for number, (one, other) in enumerate(zip(found, expected, strict=False)):
+        if one != other:
+            raise Broken(f"commit {number} is {one} in Kafka and {other} in the ledger")
+    if len(found) > len(expected):
+        raise Broken(f"Kafka has {len(found)} commits, and the ledger {len(expected)}")
+
+
+@contextlib.asynccontextmanager
+async def _patience(what: str, seconds: float) -> Any:
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        raise Broken(f"{what} within {seconds:.0f} s") from error
+
+
+async def torture(
+    seed: int,
+    count: int,
+    stores: Sequence[Store] = STORES,
+    *,
+    variant: str = "",
+    broker: KafkaBroker | None = None,
+) -> int:
+    """Strike `count` times; the exit code. `variant` is for a mirror that was tampered with."""
+    choose = random.Random(seed)
+    tally: Counter[str] = Counter()
+    began = time.monotonic()
+    say(f"seed {seed}: {count} blows to the mirror and its broker on {' and '.join(stores)}")
+    with contextlib.ExitStack() as stack:
+        postgres = None
+        if "postgres" in stores:
+            postgres = stack.enter_context(PostgresServer(durable=True))
+        if broker is None:
+            broker = stack.enter_context(KafkaBroker(settings=BROKER_SETTINGS))
+        while tally["blows"] < count:
+            store = choose.choice(stores)
+            blows = min(choose.randint(*BLOWS_A_ROUND), count - tally["blows"])
+            directory = Path(tempfile.mkdtemp(prefix="tidemark-mirror-torture-"))
+            url = f"sqlite:///{directory / 'ledger.db'}"
+            if store == "postgres":
+                assert postgres is not None
+                url = postgres.create_database()
+            round_ = Round(choose, tally, directory, url, broker, variant=variant)
+            try:
+                await round_.run(blows)
+            except Exception as error:
+                await asyncio.to_thread(round_.keep_evidence)
+                say(
+                    f"BROKEN after {tally['blows']} blows, in round {tally['rounds'] + 1} on "
+                    f"{store}: {type(error).__name__}: {error}\n{round_.log_tail()}\n"
+                    f"the evidence is in {directory}\n"
+                    f"the same choices again: make torture-mirror SEED={seed} N={count}"
+                )
+                return 1
+            shutil.rmtree(directory)
+            say(
+                f"{tally['blows']}/{count} blows in {time.monotonic() - began:.0f} s; round "
+                f"{tally['rounds']}, {store}: {tally['events']} events in {tally['commits']} "
+                f"commits so far, {tally['checks']} checks, nothing broken"
+            )
+    say(summary(tally, seed, time.monotonic() - began))
+    return 0
+
+
+def summary(tally: Counter[str], seed: int, seconds: float) -> str:
+    return "\n".join(
+        [
+            f"seed {seed}: {tally['blows']} blows in {seconds:.0f} s, nothing broken",
+            *(f"  {times:6} {what}" for what, times in sorted(tally.items())),
+        ]
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.crash.mirror_torture",
+        description="Kill the mirror and its broker at random moments and read the topics.",
+    )
+    parser.add_argument("--seed", type=int, default=1, help="decides what comes in and is killed")
+    parser.add_argument("--count", type=int, default=50, help="how many times to strike")
+    parser.add_argument("--store", choices=[*STORES, "both"], default="both")
+    given = parser.parse_args(argv)
+    stores = STORES if given.store == "both" else (given.store,)
+    try:
+        return asyncio.run(torture(given.seed, given.count, stores))
+    except KeyboardInterrupt:
+        say("interrupted")
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
