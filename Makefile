@@ -33,7 +33,7 @@ run: ## Set up and start Tidemark with sample traffic on 127.0.0.1:8787
 
 .PHONY: test
 test: setup java ## Set up, check and run every test
-	@$(MAKE) --jobs=3 --output-sync=target postgres classes browser lint types imports
+	@$(MAKE) --jobs=3 --output-sync=target postgres jars classes browser lint types imports
 	@exec $(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 .PHONY: postgres
@@ -45,6 +45,15 @@ postgres: setup ## Find a PostgreSQL for the tests, or install one
 java: ## Find a Java for Spark, or install one
 	@$(FIND_JAVA) --quiet || scripts/venv java || true
 	@$(FIND_JAVA)
+
+.PHONY: jars
+jars: setup java ## Bring Kafka, and Spark's connector to it, from Maven
+	@$(BIN)/python scripts/jars kafka
+	@$(BIN)/python scripts/jars connector
+
+.PHONY: kafka
+kafka: jars ## Start a Kafka to try things out with, on 127.0.0.1:9092
+	@exec $(BIN)/python -m tests.services.kafka $(ARGS)
 
 .PHONY: classes
 classes: java ## Keep Spark's classes in a form in which it starts in half the time
@@ -94,8 +103,12 @@ torture-pipeline: setup postgres java ## Kill the pipeline at N random moments c
 torture-live: setup postgres ## Kill servers with subscribers and triggers at N random moments
 	@exec $(BIN)/python -m tests.crash.live_torture --seed $(SEED) --count $(N) $(ARGS)
 
+.PHONY: torture-mirror
+torture-mirror: setup postgres jars ## Kill the mirror or its broker at N random moments
+	@exec $(BIN)/python -m tests.crash.mirror_torture --seed $(SEED) --count $(N) $(ARGS)
+
 .PHONY: bench-try
-bench-try: setup java postgres ## Try that every benchmark runs, with next to no work
+bench-try: setup java postgres jars ## Try that every benchmark runs, with next to no work
 	@exec $(BIN)/pytest tests/benchmarks
 
 .PHONY: bench-ingest
@@ -109,6 +122,10 @@ bench-pipeline: setup java postgres ## Measure the pipeline beside plain Spark a
 .PHONY: bench-live
 bench-live: setup postgres ## Measure subscriptions and webhooks, from the engine to the sockets
 	@exec $(BIN)/python -m benchmarks.live $(ARGS)
+
+.PHONY: bench-mirror
+bench-mirror: setup java postgres jars ## Measure the mirror beside a plain producer of Kafka
+	@exec $(BIN)/python -m benchmarks.mirror $(ARGS)
 
 .PHONY: clean
 clean: ## Remove .venv and everything that was made by running things here

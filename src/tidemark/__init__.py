@@ -9,6 +9,7 @@ import from those before it, never from those after it.
     web             HTTP requests, responses, routes and who may call them
     ingress         HTTP bodies → validated events with an identity, and the answer to each
     ledger          the append-only events and commits, and the sequencer that gives them order
+    mirror          every event in Kafka as well, once and in order
     pipeline        Spark: decode, event time, rollups, and what they write
     views           current rows and the change log of what is derived from events
     live            filtered views of rows as they change: GraphQL, triggers, webhooks

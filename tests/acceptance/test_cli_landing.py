@@ -6,6 +6,8 @@ import json
 import re
 import shutil
 import signal
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import duckdb
@@ -45,6 +47,13 @@ def landed(home: Path) -> list[int]:
     return [row[0] for row in duckdb.sql(query).fetchall()]
 
 
+def told(home: Path) -> dict[str, tuple[int, str | None]]:
+    """What the ledger was told of each target: how far it is, and what keeps it from going on."""
+    with closing(sqlite3.connect(home / "state" / "ledger.db")) as ledger:
+        rows = ledger.execute("SELECT name, last_sequence, code FROM copies").fetchall()
+    return {name: (sequence, code) for name, sequence, code in rows}
+
+
 def test_it_ends_when_everything_is_landed_and_says_where(home: Path) -> None:
     ran = tidemark("land", "--until-caught-up", "--json", cwd=home)
     assert ran.code == 0, ran.err
@@ -54,12 +63,14 @@ def test_it_ends_when_everything_is_landed_and_says_where(home: Path) -> None:
     files = {"target": "parquet", "place": place, "sequence": str(EVENT_COUNT)}
     assert (document["caughtUp"], document["landed"]) == (True, [files])
     assert landed(home) == list(range(1, EVENT_COUNT + 1))
+    assert told(home) == {"landing.parquet": (EVENT_COUNT, None)}
     again = tidemark("land", "--until-caught-up", cwd=home, env=CLICKHOUSE)
     chdb = home / "state" / "landing" / "chdb"
     assert again.out == (
         f"Landed up to sequence {EVENT_COUNT} in {place}.\n"
         f"Landed up to sequence {EVENT_COUNT} in tidemark.events in {chdb}.\n"
     )
+    assert told(home)["landing.clickhouse"] == (EVENT_COUNT, None)
 
 
 def test_it_follows_the_ledger_until_it_is_stopped_and_only_one_does(home: Path) -> None:
@@ -69,13 +80,17 @@ def test_it_follows_the_ledger_until_it_is_stopped_and_only_one_does(home: Path)
         started("land", "--json", cwd=home) as process,
     ):
         wait_until(lambda: len(landed(home)) == EVENT_COUNT)
+        # Not always at once: it tells no more than once a second.
+        wait_until(lambda: told(home).get("landing.parquet") == (EVENT_COUNT, None))
         second = tidemark("land", "--json", cwd=home)
         assert (second.code, second.json["error"]["code"]) == (1, "landing_running")
+        assert told(home) == {"landing.parquet": (EVENT_COUNT, None)}
         assert server.stdout is not None
         url = json.loads(server.stdout.readline())["url"]
         event = {**USAGE, "ts": "2026-03-04T00:00:00Z"}
         assert call(url, "POST", "/v1/events", json={"events": [event]}).json["accepted"] == 1
         wait_until(lambda: len(landed(home)) == EVENT_COUNT + 1)
+        wait_until(lambda: told(home)["landing.parquet"] == (EVENT_COUNT + 1, None))
         ran = stop(process, signal.SIGTERM)
         assert stop(server).code == 0
     assert (ran.code, ran.json["caughtUp"], ran.json["landed"]) == (0, False, [])
@@ -163,6 +178,8 @@ def test_a_clickhouse_that_is_away_is_waited_for_while_files_are_landed(home: Pa
         assert process.stderr is not None
         lines = [process.stderr.readline(), process.stderr.readline()]
         wait_until(lambda: len(landed(home)) == EVENT_COUNT)
+        wait_until(lambda: told(home).get("landing.parquet") == (EVENT_COUNT, None))
+        assert told(home)["landing.clickhouse"] == (0, "landing_unavailable")
         ran = stop(process, signal.SIGTERM)
     assert ran.code == 0
     for line, seconds in zip(lines, (1, 2), strict=True):
@@ -192,4 +209,5 @@ def test_a_directory_with_other_blocks_is_refused_and_left_alone(home: Path) -> 
     ran = tidemark("land", "--until-caught-up", "--json", cwd=home, env=env)
     assert (ran.code, ran.json["error"]["code"]) == (1, "landing_mismatch")
     assert "blocks of 10 events, and 11 are configured" in ran.json["error"]["message"]
+    assert told(home) == {"landing.parquet": (EVENT_COUNT, "landing_mismatch")}
     assert landed(home) == list(range(1, EVENT_COUNT + 1))

@@ -35,7 +35,6 @@ from tidemark.ops.frontier import FrontierWatch
 from tidemark.ops.health import Health
 from tidemark.ops.metrics import Metrics
 from tidemark.ops.opened_views import OpenedViews
-from tidemark.ops.pipeline_status import PipelineStatus
 from tidemark.web.messages import Request
 
 
@@ -246,9 +245,10 @@ async def test_a_held_process_is_ready_again_when_another_has_confirmed(
         raise AssertionError("there is no body to read")
 
     held, other = await home.open(clock), await home.open(clock)
-    views = OpenedViews(load_config(None, {"TIDEMARK_STATE_DIR": str(tmp_path)}))
+    config = load_config(None, {"TIDEMARK_STATE_DIR": str(tmp_path)})
+    views = OpenedViews(config)
     watch = FrontierWatch(views, held, clock)
-    health = Health(held, views, watch, PipelineStatus(tmp_path), Metrics())
+    health = Health(config, held, views, watch, Metrics(), clock)
     request = Request({"type": "http", "headers": []}, no_body)
     assert (await health.readyz(request)).status == 200
     clock.step(2 * HOUR)

@@ -116,7 +116,7 @@ async def test_what_a_swap_is_can_be_explained(ledger: Ledger, live: Views, besi
     assert derived is not None
     assert ("name", "wider") in derived
     [commit] = await ledger.read_commits(end.received_at - 1, 1)
-    found = InLedger(event, commit, None, None, [], [], [], True)
+    found = InLedger(event, commit, None, None, None, [], [], [], True)
     nowhere = InViews([], [], [], [], [], {}, {})
     assert answer_of(found, nowhere, "") == "Stored as 1: the swap of the replay wider."
 

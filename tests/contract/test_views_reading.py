@@ -35,6 +35,7 @@ from tidemark.views.port import (
     ErrorCursor,
     ErrorFilter,
     RowFilter,
+    SetAside,
 )
 
 pytest_plugins = ("tests.contract.views_fixtures",)
@@ -321,6 +322,25 @@ async def test_a_long_log_is_pruned_in_slices(
     await commit_moves(views)
     assert await views.prune_changes(at(5) + 1) == 6
     assert len((await views.read_changes("positions", at(5), limit=9)).changes) == 1
+
+
+async def test_what_is_set_aside_is_counted_by_view_and_by_code(views: Views) -> None:
+    adjustments = [
+        adjustment(1),
+        adjustment(3, part=0, reason="amend"),
+        adjustment(3, part=1, reason="amend"),
+        adjustment(4, view="usage_calls", metric="calls"),
+    ]
+    errors = [error(2, code="not_a_time"), error(3, code="too_large"), error(5, code="not_a_time")]
+    await views.commit(batch(None, 1, adjustments=adjustments, errors=errors))
+    by_view = adjustments[0].view
+    assert await views.count_set_aside(0, 9) == SetAside(
+        {by_view: 3, "usage_calls": 1}, {"not_a_time": 2, "too_large": 1}
+    )
+    assert await views.count_set_aside(1, 3) == SetAside(
+        {by_view: 2}, {"not_a_time": 1, "too_large": 1}
+    )
+    assert await views.count_set_aside(5, 9) == SetAside({}, {})
 
 
 async def test_adjustments_are_found_by_their_slice_and_by_their_event(

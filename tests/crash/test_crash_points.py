@@ -20,6 +20,7 @@ from tests.crash.reading import SQLITE_SCHEME, read_history
 from tests.crash.senders import Publishers, traffic
 from tests.crash.test_import_crash import IMPORT_POINTS
 from tests.crash.test_landing_crash import LANDING_POINTS
+from tests.crash.test_mirror_crash import MIRROR_POINTS
 from tests.crash.test_pipeline_crash import PIPELINE_POINTS
 from tests.crash.test_webhook_crash import WEBHOOK_POINTS
 from tests.crash.variants import LAZY_COMMITS
@@ -149,6 +150,7 @@ def test_every_point_is_exercised_and_nothing_else_is_called_a_point() -> None:
         *IMPORT_POINTS,
         *PIPELINE_POINTS,
         *LANDING_POINTS,
+        *MIRROR_POINTS,
         *SWAP_POINTS,
         *TRIGGER_POINTS,
         *WEBHOOK_POINTS,

@@ -1,4 +1,4 @@
-"""The metrics of event time are in `/metrics` as soon as the views have moved on."""
+"""What is counted among the views is in `/metrics` as soon as these have moved on."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Final
 import msgspec
 import pytest
 
+from tests.integration.filled_views import FilledViews
 from tests.integration.http_client import Api
 from tests.integration.test_http_health import metric
+from tests.integration.usage import metered
 from tests.services.tidemark_server import TidemarkServer
 from tidemark.clock import SystemClock
 from tidemark.config import load_config
@@ -68,3 +70,32 @@ def test_the_numbers_of_the_time_stage_are_shown_once(workers: str) -> None:
         assert metric(api, "tidemark_eventtime_wild_total", stream="trades") == 1
         name = "tidemark_eventtime_max_timestamp_seen_seconds"
         assert metric(api, name, stream="trades") == 1_738_324_800
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_what_the_pipeline_has_set_aside_is_counted_once(workers: str) -> None:
+    with TidemarkServer(metered.CONFIG, env={"TIDEMARK_HTTP__WORKERS": workers}) as server:
+        api = Api(server.base_url, "acme")
+        views = FilledViews(server.config_path, server.env)
+        error = {"stage": "decode", "code": "too_large", "message": "m", "tenant_id": "acme"}
+        for sequence in (1, 2):
+            metered.commit(
+                api,
+                views,
+                adjustments=[metered.late(api, sequence)],
+                errors=[
+                    {
+                        **error,
+                        "ingress_sequence": sequence,
+                        "stream": "usage",
+                        "idempotency_key": "k",
+                    }
+                ],
+            )
+            deadline = time.monotonic() + SEEN_WITHIN_S
+            while (
+                metric(api, "tidemark_pipeline_adjustments_total", meter="bytes_month"),
+                metric(api, "tidemark_pipeline_errors_total", code="too_large"),
+            ) != (sequence, sequence):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)

@@ -26,7 +26,12 @@ def test_a_server_that_can_take_events_is_ready(api: Api) -> None:
     answer = api.get("/readyz")
     assert (answer.status, answer.json["status"]) == (200, "ready")
     parts = answer.json["parts"]
-    assert set(parts) == {"ledger", "clock", "sequence", "pipeline", "live"}
+    assert list(parts) == [
+        *("ledger", "clock", "sequence", "pipeline", "mirror", "landing", "live"),
+    ]
+    for name in ("mirror", "landing"):
+        assert parts[name]["state"] == "disabled"
+        assert parts[name]["reason"]
     assert parts["ledger"] == {
         "state": "ready",
         "lastSequence": result["ingressSequence"],
@@ -40,9 +45,11 @@ def test_a_database_that_goes_away_and_comes_back_needs_no_restart_of_ours(
     second_postgres: PostgresServer, tenant: str
 ) -> None:
     url = second_postgres.create_database()
-    with TidemarkServer(ledger_url=url) as server:
+    env = {"TIDEMARK_MIRROR__ENABLED": "true"}
+    with TidemarkServer(env=env, ledger_url=url) as server:
         api = Api(server.base_url, tenant)
         api.accept(usage(tenant, customerRef="before"))
+        assert metric(api, "tidemark_ledger_up") == 1
         with connect(f"{server.websocket_url}/admin/events/tail?after=0", proxy=None) as tail:
             assert customer_of_next_event(tail) == "before"
             second_postgres.stop("immediate")
@@ -52,6 +59,12 @@ def test_a_database_that_goes_away_and_comes_back_needs_no_restart_of_ours(
             assert answer.json["parts"]["ledger"]["state"] == "unavailable"
             assert "PostgreSQL" in answer.json["parts"]["ledger"]["reason"]
             assert api.get("/healthz").status == 200
+            assert metric(api, "tidemark_ledger_up") == 0
+            answer = api.get("/admin/event-health")
+            assert (answer.status, answer.json["status"]) == (200, "unavailable")
+            parts = answer.json["parts"]
+            assert {parts[name]["state"] for name in ("mirror", "pipeline")} == {"degraded"}
+            assert "PostgreSQL" in parts["mirror"]["reason"]
 
             refused = api.post(usage(tenant, customerRef="meanwhile"))
             assert_refused(refused, 503, "ledger_unavailable")

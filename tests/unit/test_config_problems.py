@@ -263,8 +263,8 @@ def test_an_unknown_key_comes_with_what_was_meant(
 def test_an_unknown_key_like_no_other_comes_with_all_there_are(file: ConfigFile) -> None:
     assert file.problem("zzz: 1").hint == (
         "There are `state_dir`, `ledger`, `sequence`, `http`, `ingest`, `auth`, `streams`, "
-        "`meters`, `views`, `windows`, `pipeline`, `view_store`, `landing`, `spark`, `live`, "
-        "`triggers`, `trigger_store` and `webhooks`."
+        "`meters`, `views`, `windows`, `pipeline`, `view_store`, `landing`, `mirror`, `spark`, "
+        "`live`, `triggers`, `trigger_store` and `webhooks`."
     )
 
 

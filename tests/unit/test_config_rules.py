@@ -161,3 +161,40 @@ def test_rules_still_speak_when_something_else_has_the_wrong_type(file: ConfigFi
     assert {"http.port", "auth.keys", "streams.a", "streams.c.kind", "streams.d.identity[1]"} <= {
         problem.path for problem in problems
     }
+
+
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        ("bootstrap.servers: x", "Use `mirror.bootstrap_servers`."),
+        ("transactional.id: x", "Remove it: each event must be in Kafka once."),
+        ("acks: 1", "Remove it: each event must be in Kafka once."),
+        ("partitioner: random", "Remove it: events must be in Kafka in their order."),
+        (
+            "isolation.level: read_uncommitted",
+            "Remove it: only what is committed may be read, and all of it.",
+        ),
+    ],
+)
+def test_options_that_the_mirror_rests_on_are_no_choice(
+    file: ConfigFile, option: str, hint: str
+) -> None:
+    problem = file.problem(f"mirror: {{options: {{{option}}}}}")
+    assert problem.path.replace('"', "") == f"mirror.options.{option.partition(':')[0]}"
+    assert problem.hint == hint
+    file.load("mirror: {options: {security.protocol: SSL, linger.ms: 20}}")
+
+
+@pytest.mark.parametrize("prefix", ["a b", "ä", "a/b", "x" * 65])
+def test_a_prefix_must_be_what_topics_can_be_called(file: ConfigFile, prefix: str) -> None:
+    assert file.problem(f"mirror: {{topic_prefix: '{prefix}'}}").path == "mirror.topic_prefix"
+
+
+def test_streams_that_kafka_takes_for_the_same_are_refused_where_there_is_a_mirror(
+    file: ConfigFile,
+) -> None:
+    streams = "streams: {a.b: {fields: {x: int}}, a_b: {fields: {x: int}}}"
+    file.load(streams)
+    problem = file.problem(f"{streams}\nmirror: {{enabled: true}}")
+    assert problem.path == "streams.a_b"
+    assert "Kafka tells from" in problem.message

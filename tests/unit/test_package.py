@@ -78,7 +78,7 @@ def test_a_lock_holds_hashes_and_no_address(lock: Path) -> None:
 
 def test_the_locks_agree_with_each_other() -> None:
     everything = pins(ROOT / "requirements" / "dev.lock")
-    for name in ("runtime", "build"):
+    for name in ("runtime", "container", "build"):
         pinned = pins(ROOT / "requirements" / f"{name}.lock")
         assert pinned
         assert pinned.items() <= everything.items()
@@ -88,9 +88,17 @@ def test_the_locks_agree_with_each_other() -> None:
     ("lock", "wanted"),
     [
         ("runtime", PROJECT["project"]["dependencies"]),
+        (
+            "container",
+            [
+                *PROJECT["project"]["dependencies"],
+                *PROJECT["project"]["optional-dependencies"]["kafka"],
+                *PROJECT["project"]["optional-dependencies"]["clickhouse"],
+            ],
+        ),
         *((name, PROJECT["dependency-groups"][name]) for name in ("build", "dev", "postgres")),
     ],
-    ids=["runtime", "build", "dev", "postgres"],
+    ids=["runtime", "container", "build", "dev", "postgres"],
 )
 def test_a_lock_pins_what_the_project_asks_for(lock: str, wanted: list[str]) -> None:
     def normal(name: str) -> str:

@@ -11,16 +11,18 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from tidemark.app.store_loop import StoreLoop
+from tidemark.app.store_loop import StoreLoop, closing
+from tidemark.app.telling import CopyTeller
 from tidemark.clock import MICROS_PER_SECOND, SystemClock
 from tidemark.config import Config
 from tidemark.config.urls import CHDB_PREFIX
-from tidemark.errors import LedgerUnavailable
+from tidemark.errors import LedgerUnavailable, TidemarkError
 from tidemark.ledger.opening import open_ledger
+from tidemark.ops.copies import CLICKHOUSE, PARQUET
 from tidemark.pipeline.landing.blocks import Schedule
 from tidemark.pipeline.landing.clickhouse import ClickHouseTable
 from tidemark.pipeline.landing.comparing import Compared, compare_blocks
-from tidemark.pipeline.landing.errors import LandingError, LandingUnavailable
+from tidemark.pipeline.landing.errors import LandingError, LandingRunning, LandingUnavailable
 from tidemark.pipeline.landing.following import Lander
 from tidemark.pipeline.landing.parquet import ParquetDirectory
 from tidemark.pipeline.landing.reading import LandedBlocks
@@ -54,6 +56,7 @@ class Landing(msgspec.Struct, frozen=True):
 class _Wanted(NamedTuple):
     """A target that is configured; it is made once the ledger's id is known."""
 
+    copy_name: str
     make: Callable[[str], LandingTarget]
     every_us: int
 
@@ -86,7 +89,28 @@ def compare_landing(
         if found is None:
             return None
         compared.append(found)
+    if config.mirror.enabled:
+        found = _compare_kafka(config, on_progress, stop)
+        if found is None:
+            return None
+        compared.append(found)
     return compared
+
+
+def _compare_kafka(
+    config: Config, on_progress: OnProgress, stop: threading.Event
+) -> Compared | None:
+    # Loaded here: what it takes is there only for those who use Kafka.
+    from tidemark.mirror.following import read_after
+    from tidemark.pipeline.kafka.comparing import NAME, compare_topics
+
+    with StoreLoop() as stores, closing(stores, open_ledger(config, SystemClock())) as ledger:
+        return compare_topics(
+            config,
+            lambda received_at: stores.wait(read_after(ledger, received_at)).chunk(),
+            on_progress=partial(on_progress, NAME),
+            stopped=stop.is_set,
+        )
 
 
 def landed_blocks(config: Config, ledger_id: str) -> LandedBlocks | None:
@@ -108,9 +132,13 @@ def _wanted(config: Config) -> list[_Wanted]:
     landing = config.landing
     wanted = []
     if landing.parquet.enabled:
-        wanted.append(_Wanted(partial(parquet_directory, config), landing.parquet.every_us))
+        wanted.append(
+            _Wanted(PARQUET, partial(parquet_directory, config), landing.parquet.every_us)
+        )
     if landing.clickhouse.enabled:
-        wanted.append(_Wanted(partial(_clickhouse, config), landing.clickhouse.every_us))
+        wanted.append(
+            _Wanted(CLICKHOUSE, partial(_clickhouse, config), landing.clickhouse.every_us)
+        )
     return wanted
 
 
@@ -144,8 +172,14 @@ def _ledger_id(config: Config) -> str:
 def _caught_up(
     config: Config, wanted: _Wanted, on_progress: OnProgress, stop: threading.Event
 ) -> Landing:
-    with _opened(config, wanted) as (target, lander):
-        lander.catch_up(on_progress=partial(on_progress, target.name), stopped=stop.is_set)
+    with (
+        CopyTeller(config, wanted.copy_name, SystemClock()) as teller,
+        _told_of(teller),
+        _opened(config, wanted, teller) as (target, lander),
+    ):
+        told = _progress(teller, target.name, on_progress)
+        lander.catch_up(on_progress=told, stopped=stop.is_set)
+        teller.reached(lander.last_sequence, at_once=True)
         return Landing(target.name, target.place, lander.last_sequence)
 
 
@@ -159,18 +193,21 @@ def _keep_landing(
         pause_s = FIRST_PAUSE_S
         on_progress(target, done, total)
 
-    while not stop.is_set():
-        try:
-            with _opened(config, wanted) as (target, lander):
-                _follow(lander, wanted.every_us, partial(told, target.name), stop)
-        except WAITED_FOR as error:
-            log.warning("landing goes on in %.0f s: %s", pause_s, error.message)
-            stop.wait(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+    with CopyTeller(config, wanted.copy_name, SystemClock()) as teller:
+        while not stop.is_set():
+            try:
+                with _told_of(teller), _opened(config, wanted, teller) as (target, lander):
+                    progress = _progress(teller, target.name, told)
+                    _follow(lander, teller, wanted.every_us, progress, stop)
+            except WAITED_FOR as error:
+                log.warning("landing goes on in %.0f s: %s", pause_s, error.message)
+                teller.pause(error, pause_s, stop)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
 
 def _follow(
     lander: Lander,
+    teller: CopyTeller,
     every_us: int,
     on_progress: Callable[[int, int], None],
     stop: threading.Event,
@@ -181,15 +218,41 @@ def _follow(
         now_us = clock.elapsed_us()
         is_due = grown_us is None or now_us - grown_us >= every_us
         lander.catch_up(only_whole=not is_due, on_progress=on_progress, stopped=stop.is_set)
+        teller.reached(lander.last_sequence)
         grown_us = now_us if is_due else grown_us
         stop.wait(min(LOOK_EVERY_S, every_us / MICROS_PER_SECOND))
 
 
+def _progress(
+    teller: CopyTeller, target: str, on_progress: OnProgress
+) -> Callable[[int, int], None]:
+    def told(done: int, total: int) -> None:
+        teller.reached(done)
+        on_progress(target, done, total)
+
+    return told
+
+
 @contextmanager
-def _opened(config: Config, wanted: _Wanted) -> Iterator[tuple[LandingTarget, Lander]]:
-    target = wanted.make(_ledger_id(config))
+def _told_of(teller: CopyTeller) -> Iterator[None]:
+    """What goes wrong inside is told to the ledger too, and raised on."""
+    try:
+        yield
+    except LandingRunning:
+        # The other one tells of itself.
+        raise
+    except TidemarkError as error:
+        teller.failed(error)
+        raise
+
+
+@contextmanager
+def _opened(
+    config: Config, wanted: _Wanted, teller: CopyTeller
+) -> Iterator[tuple[LandingTarget, Lander]]:
+    target = wanted.make(teller.ledger_id())
     with target.held(), open_database(ledger_address(config)) as database:
-        yield target, Lander(target, database)
+        yield target, Lander(target, database, after_mirror=config.mirror.enabled)
 
 
 def _side_by_side(works: list[Callable[[threading.Event], None]], stop: threading.Event) -> None:

@@ -31,9 +31,9 @@ from tidemark.live.sockets.endpoint import GraphqlSockets
 from tidemark.live.triggers.automation import Automation
 from tidemark.live.triggers.opening import open_triggers
 from tidemark.live.triggers.port import TriggerStore
-from tidemark.ops.health import Part
 from tidemark.ops.live_metrics import LiveMetrics
 from tidemark.ops.opened_views import OpenedViews
+from tidemark.ops.parts import Part, reason_of
 from tidemark.pipeline.output.schema import ViewSchema
 from tidemark.views.port import ViewsStore
 from tidemark.web.application import Route, SocketRoute
@@ -92,6 +92,11 @@ class Live:
         """What is served now; None as long as nothing is."""
         return self._serving
 
+    @property
+    def opened_triggers(self) -> TriggerStore | None:
+        """The store of triggers, if somebody has opened it."""
+        return self._triggers
+
     async def triggers(self) -> TriggerStore:
         """The store of triggers, opened by who asks first. Raises `TriggersUnavailable`."""
         if self._triggers is None:
@@ -121,7 +126,7 @@ class Live:
         """Whether what is live is served, and triggers go on."""
         for trouble in self._troubles():
             if trouble is not None:
-                return Part("degraded", _told(trouble))
+                return Part("degraded", reason_of(trouble))
         return Part("disabled", NOT_MADE_YET) if self._serving is None else Part("ready")
 
     async def end_waiting(self) -> None:
@@ -262,10 +267,6 @@ class Live:
 
     async def _socket(self, socket: WebSocket) -> None:
         await self._required().sockets.handle(socket)
-
-
-def _told(trouble: TidemarkError) -> str:
-    return f"{trouble.message}. {trouble.hint}" if trouble.hint else trouble.message
 
 
 def _shapes(schemas: dict[str, ViewSchema]) -> list[ViewSchema]:

@@ -25,7 +25,6 @@ from tidemark.app.beside import (
     OnProgress,
     Session,
     apart,
-    closing,
     moment,
     own_session,
 )
@@ -33,7 +32,7 @@ from tidemark.app.high_water import HighWater
 from tidemark.app.landing import landed_blocks
 from tidemark.app.only_one import only_one
 from tidemark.app.pipeline import only_one_pipeline
-from tidemark.app.store_loop import StoreLoop
+from tidemark.app.store_loop import StoreLoop, closing
 from tidemark.canonical import canonical_json, content_hash
 from tidemark.clock import SystemClock
 from tidemark.config import Config
@@ -48,7 +47,7 @@ from tidemark.ops.replaying import Differences, differences, plan_swap, swap_par
 from tidemark.pipeline.output.batch import Frontier
 from tidemark.pipeline.output.errors import DefinitionChanged
 from tidemark.pipeline.running import require_same_history
-from tidemark.views.opening import open_views, views_at
+from tidemark.views.opening import open_views
 from tidemark.views.port import ViewsStore
 from tidemark.views.replicas import Replica, replicas
 from tidemark.views.swapping import OldView, Swap, SwapPart
@@ -129,7 +128,7 @@ def replay_views(
                 apart(config, replica.directory),
                 ledger,
                 beside,
-                partial(views_at, replica.place, replica.schema),
+                replica.opener(),
                 stores=stores,
                 on_progress=on_progress,
                 stop=stop,

@@ -31,8 +31,8 @@ from tidemark.ops.health import Health
 from tidemark.ops.metrics import Metrics
 from tidemark.ops.opened_views import OpenedViews
 from tidemark.ops.pipeline_errors import PipelineErrors
-from tidemark.ops.pipeline_status import PipelineStatus
 from tidemark.ops.reference import Reference
+from tidemark.ops.set_aside import SetAsideWatch
 from tidemark.ops.tail import Tails
 from tidemark.ops.usage import Usage
 from tidemark.web.access import Access
@@ -80,23 +80,26 @@ class Tidemark:
         self._views = views
         self._watch = FrontierWatch(views, store, clock)
         self._eventtime = EventtimeWatch(config, views, metrics.eventtime)
+        self._set_aside = SetAsideWatch(views, metrics.set_aside)
         usage = Usage(views, self._watch, clock)
         adjustments = Adjustments(views, self._watch)
         errors = PipelineErrors(views)
         admin = Admin(store)
         causality = Causality(store)
-        status = PipelineStatus(config.state_dir)
         live = Live(config, views, clock) if config.live.enabled and views.has_any else None
         self._live = live
         explain = Explain(config, store, views, live.triggers if live else None, clock)
-        health = Health(
+        health = self._health = Health(
+            config,
             store,
             views,
             self._watch,
-            status,
             metrics,
-            None if self._live is None else self._live.health,
+            clock,
+            live=None if live is None else live.health,
+            triggers=lambda: None if live is None else live.opened_triggers,
         )
+        metrics.watch_parts(health.measured)
         reference = Reference(config)
         self._tails = Tails(store, clock)
         self._tick_us = config.ledger.tick_us if needs_clock(config) else None
@@ -114,6 +117,7 @@ class Tidemark:
                 Route("GET", "/admin/rejects", admin.list_rejects, ("read",)),
                 Route("GET", "/admin/pipeline-errors", errors.list_errors, ("read",)),
                 Route("GET", "/admin/explain", explain.explain, ("read",)),
+                Route("GET", "/admin/event-health", health.event_health, ("read",)),
                 Route("POST", "/admin/clock/confirm", admin.confirm_clock, ("admin",)),
                 Route("GET", "/healthz", health.healthz),
                 Route("GET", "/readyz", health.readyz),
@@ -156,6 +160,7 @@ class Tidemark:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         await self._tails.close()
+        await self._health.close()
         if self._live is not None:
             await self._live.stop()
         await self._watch.close()
@@ -176,6 +181,7 @@ class Tidemark:
                 progress = await self._watch.progress()
                 self._metrics.saw_pipeline(progress)
                 await self._eventtime.look(progress.frontier)
+                await self._set_aside.look(progress.frontier)
             await asyncio.sleep(METRICS_PERIOD_S)
 
     async def end_waiting(self) -> None:

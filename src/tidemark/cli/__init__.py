@@ -17,6 +17,7 @@ landing       land
 sending       send: with sent_lines, resume, refusals and progress
 importing     import
 tailing       tail: with event_text
+status        status
 causality     causality: with timeline and event_text
 usage         usage, adjustments, errors: with listing
 explaining    explain: with explanations

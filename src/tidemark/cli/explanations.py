@@ -62,6 +62,7 @@ def _of_event(explanation: Entry) -> Iterator[tuple[str, Iterable[str]]]:
     event = explanation["event"]
     yield "identity", _identity(event, explanation["identity"])
     yield "place in order", _order(event, explanation["commit"])
+    yield "mirrored", _mirrored(explanation.get("mirrored"))
     yield "content", _content(event)
     yield "time", _time(explanation["time"])
     yield "pipeline", _pipeline(explanation["pipeline"])
@@ -108,6 +109,18 @@ def _order(event: Entry, commit: Entry) -> Iterable[str]:
             ("commit", f"{commit['receivedAt']}, {plural(count, 'event')}: {first} to {last}"),
             ("", f"chain {commit['chain'][:_CHAIN_LETTERS]}…"),
             ("commit before", commit.get("previousReceivedAt", "none")),
+        ]
+    )
+
+
+def _mirrored(place: Entry | None) -> Iterable[str]:
+    if place is None:
+        return ()
+    return pairs(
+        [
+            ("topic", place["topic"]),
+            ("partition", str(place["partition"])),
+            ("offset", place["offset"]),
         ]
     )
 

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from tidemark.cli.logs import log_to_stderr
+from tidemark.cli.beside_server import run_as_child
 from tidemark.cli.long_work import run_beside
 from tidemark.cli.options import Configured, config_option, configuration, json_option
-from tidemark.cli.outcome import ExitCode, Terminated, exit_code_of
+from tidemark.cli.outcome import ExitCode, Terminated
 from tidemark.cli.output import write_json, write_line
 from tidemark.cli.progress import show_progress
 from tidemark.clock import MICROS_PER_SECOND, SystemClock
-from tidemark.errors import ConfigError, TidemarkError
+from tidemark.errors import ConfigError
 from tidemark.ops.workers import follow_parent
 
 if TYPE_CHECKING:
     from tidemark.app.landing import Landing, OnProgress
-
-log = logging.getLogger(__name__)
 
 
 @click.command
@@ -49,7 +46,10 @@ def land(until_caught_up: bool, config_path: Path | None, as_json: bool) -> int:
             field="landing",
         )
     if is_child:
-        return _run_as_child(configured)
+        return run_as_child(
+            "landing",
+            lambda: _land(configured, lambda target, done, total: None, until_caught_up=False),
+        )
     clock = SystemClock()
     began_us = clock.elapsed_us()
     with show_progress(clock, "tidemark.app") as progress:
@@ -67,20 +67,6 @@ def land(until_caught_up: bool, config_path: Path | None, as_json: bool) -> int:
                 raise
             found = None
     _conclude(configured, found, as_json=as_json)
-    return ExitCode.OK
-
-
-def _run_as_child(configured: Configured) -> int:
-    """As `tidemark up` runs it: what it says stands in the log of both."""
-    log_to_stderr()
-    try:
-        _land(configured, lambda target, done, total: None, until_caught_up=False)
-    except (KeyboardInterrupt, Terminated):
-        pass
-    except TidemarkError as error:
-        field = f" ({error.field})" if error.field else ""
-        log.error("landing stopped: %s%s. %s", error.message, field, error.hint)
-        return exit_code_of(error)
     return ExitCode.OK
 
 

@@ -23,7 +23,7 @@ class ExitCode(IntEnum):
 EXIT_CODES = {
     ExitCode.OK: "Everything was done. For `send` and `import`: every event is in the ledger.",
     ExitCode.FAILED: "It could not be done: a server or a database is away, access was denied."
-    " For `verify`: something differs.",
+    " For `verify`: something differs. For `status`: something is degraded or unavailable.",
     ExitCode.UNUSABLE: "The command line, the configuration or a file named in them is at fault.",
     ExitCode.REFUSED: "`send` and `import`: it went through, but some events were refused.",
     ExitCode.INTERRUPTED: "Interrupted by Ctrl-C before the end.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import threading
 from pathlib import Path
@@ -10,21 +9,20 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from tidemark.cli.logs import log_to_stderr, quiet_spark
+from tidemark.cli.beside_server import run_as_child
+from tidemark.cli.logs import quiet_spark
 from tidemark.cli.long_work import run_beside
 from tidemark.cli.options import Configured, config_option, configuration, json_option
-from tidemark.cli.outcome import ExitCode, Terminated, exit_code_of
+from tidemark.cli.outcome import ExitCode, Terminated
 from tidemark.cli.output import plural, write_json, write_line
 from tidemark.cli.progress import Progress, show_progress
 from tidemark.clock import MICROS_PER_SECOND, Clock, SystemClock
-from tidemark.errors import ConfigError, TidemarkError
+from tidemark.errors import ConfigError
 from tidemark.ops.workers import follow_parent
 from tidemark.pipeline.definitions import has_work
 
 if TYPE_CHECKING:
     from tidemark.app.pipeline import Standing
-
-log = logging.getLogger(__name__)
 
 # Once it has caught up, it need not be told every few seconds that it goes on.
 _TELL_EVERY_US: Final = 60 * MICROS_PER_SECOND
@@ -56,7 +54,11 @@ def pipeline(until_caught_up: bool, config_path: Path | None, as_json: bool) -> 
             field="meters",
         )
     if is_child:
-        return _run_as_child(configured)
+        return run_as_child(
+            "the pipeline",
+            lambda: _fold(configured, None, until_caught_up=False),
+            on_stop=_hear_no_more,
+        )
     return _run(configured, until_caught_up=until_caught_up, as_json=as_json)
 
 
@@ -73,20 +75,6 @@ def _run(configured: Configured, *, until_caught_up: bool, as_json: bool) -> int
                 raise
             _hear_no_more()
     _conclude(configured, shown, as_json=as_json, caught_up=until_caught_up)
-    return ExitCode.OK
-
-
-def _run_as_child(configured: Configured) -> int:
-    """As `tidemark up` runs it: what it says stands in the log of both."""
-    log_to_stderr()
-    try:
-        _fold(configured, None, until_caught_up=False)
-    except (KeyboardInterrupt, Terminated):
-        _hear_no_more()
-    except TidemarkError as error:
-        field = f" ({error.field})" if error.field else ""
-        log.error("the pipeline stopped: %s%s. %s", error.message, field, error.hint)
-        return exit_code_of(error)
     return ExitCode.OK
 
 

@@ -94,8 +94,9 @@ def up(
     configured = configuration(config_path, options)
     background = [_demo(configured.config, api_key)] if demo else []
     pipeline = _pipeline(configured, as_json=as_json)
+    mirror = _mirror(configured, as_json=as_json)
     landing = _landing(configured, as_json=as_json)
-    beside = [child for child in (pipeline, landing) if child is not None]
+    beside = [child for child in (pipeline, mirror, landing) if child is not None]
     return _run(configured, options, background, beside, as_json=as_json)
 
 
@@ -183,15 +184,29 @@ def _landing(configured: Configured, *, as_json: bool) -> Supervised | None:
     """Landing as a process beside this one, where it is enabled."""
     if not configured.config.landing.is_enabled:
         return None
+    loss = "Tidemark goes on without landing: what analysts read stands still"
+    return _copying("land", "landing", loss, configured, as_json=as_json)
 
+
+def _mirror(configured: Configured, *, as_json: bool) -> Supervised | None:
+    """The mirror as a process beside this one, where it is enabled."""
+    if not configured.config.mirror.enabled:
+        return None
+    loss = "Tidemark goes on without the mirror: what is in Kafka stands still"
+    return _copying("mirror", "mirror", loss, configured, as_json=as_json)
+
+
+def _copying(
+    verb: str, name: str, loss: str, configured: Configured, *, as_json: bool
+) -> Supervised:
     def given_up(code: int) -> None:
         if as_json:
-            hint = "Its error is in the log; `tidemark land` says it again."
-            error = TidemarkError(f"it ended with {code}", hint=hint, code="landing_failed")
-            write_json({"event": "landing_failed", "error": error_document(error)})
-        log.error("Tidemark goes on without landing: what analysts read stands still")
+            hint = f"Its error is in the log; `tidemark {verb}` says it again."
+            error = TidemarkError(f"it ended with {code}", hint=hint, code=f"{name}_failed")
+            write_json({"event": error.code, "error": error_document(error)})
+        log.error(loss)
 
-    return Supervised(_command("land", configured), "landing", given_up)
+    return Supervised(_command(verb, configured), name, given_up)
 
 
 def _command(verb: str, configured: Configured) -> list[str]:

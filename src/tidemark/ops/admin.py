@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tidemark.errors import NotFound
+from tidemark.ledger.event_json import event_view, reject_view
 from tidemark.ledger.port import LedgerStore, RejectFilter
-from tidemark.ops.event_json import event_view, reject_view
 from tidemark.ops.parameters import (
     EVENT_PARAMETERS,
     decode_cursor,

@@ -9,10 +9,10 @@ from typing import Final
 import msgspec
 
 from tidemark.errors import NotFound
+from tidemark.ledger.event_json import EventView, event_view
 from tidemark.ledger.port import Decision, EventRow, LedgerStore, RunSummary
 from tidemark.ledger.sequencer import key_digest
 from tidemark.ops.admin import DEFAULT_PAGE, LARGEST_PAGE
-from tidemark.ops.event_json import EventView, event_view
 from tidemark.ops.parameters import decode_cursor, encode_cursor, event_filter, limit_of
 from tidemark.timestamps import format_timestamp
 from tidemark.web.messages import Request, Response, json_response

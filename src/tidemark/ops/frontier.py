@@ -10,6 +10,8 @@ import msgspec
 from tidemark.clock import MICROS_PER_SECOND, Clock
 from tidemark.errors import RequestError
 from tidemark.ledger.port import LedgerStore
+from tidemark.ledger.sequencer import Head
+from tidemark.ops.lag import Lags
 from tidemark.ops.opened_views import RETRY_AFTER_S, OpenedViews
 from tidemark.pipeline.output.batch import Frontier
 
@@ -39,6 +41,9 @@ class FrontierWatch:
         self._views = views
         self._ledger = ledger
         self._clock = clock
+        self._lags = Lags(ledger, clock)
+        self._seen: Frontier | None = None
+        self._moved_us: int | None = None
         self._look: asyncio.Task[Frontier | None] | None = None
         self._next_look_us = 0
         self._ended = False
@@ -93,27 +98,31 @@ class FrontierWatch:
                 )
             reached = sequence_of_frontier(await self.look())
 
+    @property
+    def unmoved_us(self) -> int:
+        """For how long the frontier is known to have been where it is."""
+        return 0 if self._moved_us is None else self._clock.elapsed_us() - self._moved_us
+
     async def progress(self) -> Progress:
         """Where the views stand against the ledger."""
         frontier = await self.look()
-        head = await self._ledger.head()
+        return await self.behind(frontier, await self._ledger.head())
+
+    async def behind(self, frontier: Frontier | None, head: Head) -> Progress:
+        """What a head of the ledger, read after this frontier, is ahead of it."""
         after = 0 if frontier is None else frontier.received_at
-        waiting_us = 0
-        if head.received_at > after:
-            for commit in await self._ledger.read_commits(after, 1):
-                waiting_us = max(0, self._clock.wall_us() - commit.received_at)
-        return Progress(
-            frontier,
-            max(0, head.last_sequence - sequence_of_frontier(frontier)),
-            waiting_us / MICROS_PER_SECOND,
-        )
+        lag = await self._lags.of_commits(head, sequence_of_frontier(frontier), after)
+        return Progress(frontier, lag.events, lag.seconds)
 
     async def _ask(self) -> Frontier | None:
         early_us = self._next_look_us - self._clock.elapsed_us()
         if early_us > 0:
             await asyncio.sleep(early_us / MICROS_PER_SECOND)
         frontier = await (await self._views.store()).frontier()
-        self._next_look_us = self._clock.elapsed_us() + int(LOOK_EVERY_S * MICROS_PER_SECOND)
+        now_us = self._clock.elapsed_us()
+        if self._moved_us is None or frontier != self._seen:
+            self._seen, self._moved_us = frontier, now_us
+        self._next_look_us = now_us + int(LOOK_EVERY_S * MICROS_PER_SECOND)
         return frontier
 
 

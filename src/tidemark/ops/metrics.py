@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -20,7 +20,10 @@ from tidemark.errors import TidemarkError
 from tidemark.ingress.drafts import Outcome
 from tidemark.ops.eventtime import EventtimeNumbers
 from tidemark.ops.frontier import Progress
+from tidemark.ops.lag_metrics import LagNumbers
 from tidemark.ops.live_metrics import LiveMetrics
+from tidemark.ops.parts import Part
+from tidemark.ops.set_aside import SetAsideNumbers
 from tidemark.web.messages import Request, Response
 
 # When a counter was made says nothing that the start of the process does not.
@@ -87,8 +90,14 @@ class Metrics:
         )
         self.live = LiveMetrics(self.registry)
         self.eventtime = EventtimeNumbers()
-        self.registry.register(self.eventtime)
+        self.set_aside = SetAsideNumbers()
+        self.lag = LagNumbers()
+        # What is no counter of ours is not added up over processes.
+        self._looked_up = (self.eventtime, self.set_aside, self.lag)
+        for collector in self._looked_up:
+            self.registry.register(collector)
         self._read_queue_depth: Callable[[], int] = lambda: 0
+        self._look: Callable[[], Awaitable[Mapping[str, Part]]] | None = None
 
     def _counter(self, name: str, text: str) -> Counter:
         return Counter(f"tidemark_ingest_{name}", text, registry=self.registry)
@@ -104,6 +113,10 @@ class Metrics:
 
     def watch_queue(self, depth: Callable[[], int]) -> None:
         self._read_queue_depth = depth
+
+    def watch_parts(self, look: Callable[[], Awaitable[Mapping[str, Part]]]) -> None:
+        """`look` says how far everything is, whatever is away."""
+        self._look = look
 
     def answered(self, outcomes: Sequence[Outcome]) -> None:
         counts: dict[str, int] = {}
@@ -141,9 +154,12 @@ class Metrics:
 
     async def get(self, request: Request) -> Response:
         self.look_at_queue()
+        if self._look is not None:
+            self.lag.saw(await self._look())
         registry = self.registry
         if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
             registry = CollectorRegistry()
             multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-            registry.register(self.eventtime)
+            for collector in self._looked_up:
+                registry.register(collector)
         return Response(200, generate_latest(registry), CONTENT_TYPE_LATEST.encode())

@@ -15,9 +15,9 @@ import msgspec
 
 from tidemark.clock import Clock
 from tidemark.errors import LedgerUnavailable, RequestError
+from tidemark.ledger.event_json import event_view
 from tidemark.ledger.port import EventFilter, LedgerStore
 from tidemark.ledger.sequencer import Head
-from tidemark.ops.event_json import event_view
 from tidemark.ops.parameters import EVENT_PARAMETERS, event_filter, sequence_of
 from tidemark.web.messages import Disconnected, parse_query
 from tidemark.web.sockets import GOING_AWAY, NORMAL, WebSocket

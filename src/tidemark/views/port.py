@@ -136,6 +136,13 @@ class ErrorPage(msgspec.Struct, frozen=True):
     frontier: Frontier | None
 
 
+class SetAside(msgspec.Struct, frozen=True):
+    """How many adjustments there are by view, and how many errors by code."""
+
+    adjustments: dict[str, int]
+    errors: dict[str, int]
+
+
 class ViewsStore(ViewsSink, Protocol):
     """Rows, changes, frontier. Every method may raise `ViewsUnavailable`; retrying is then safe."""
 
@@ -205,6 +212,9 @@ class ViewsStore(ViewsSink, Protocol):
     async def read_errors(
         self, error_filter: ErrorFilter, *, after: ErrorCursor | None = None, limit: int
     ) -> ErrorPage: ...
+
+    async def count_set_aside(self, after: int, upto: int) -> SetAside:
+        """Those due to the events with sequences in `(after, upto]`."""
 
     async def swap(self, swap: Swap, parts: AsyncIterator[SwapPart]) -> bool:
         """Apply a swap in one transaction; False if the views have it already.

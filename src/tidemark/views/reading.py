@@ -30,6 +30,7 @@ from tidemark.views.port import (
     ErrorPage,
     RowFilter,
     RowPage,
+    SetAside,
 )
 from tidemark.views.scanning import Conditions, Query, Row, Scan
 from tidemark.views.tables import VIEW_COLUMNS
@@ -158,6 +159,17 @@ class ViewsReader(ABC):
         cursor = scan.next_cursor(answers)
         errors = [ErrorRow(*row) for row in answers[0]]
         return ErrorPage(errors, cursor and tuple(cursor), read_frontier(position))
+
+    async def count_set_aside(self, after: int, upto: int) -> SetAside:
+        counts = (
+            "SELECT {0}, count(*) FROM {1}"
+            " WHERE ingress_sequence > ? AND ingress_sequence <= ? GROUP BY {0}"
+        )
+        answers = await self._snapshot(
+            (counts.format("view", "adjustments"), (after, upto)),
+            (counts.format("code", "pipeline_errors"), (after, upto)),
+        )
+        return SetAside(*({row[0]: int(row[1]) for row in rows} for rows in answers))
 
     async def _schema(self, view: str) -> ViewSchema:
         """As it was when `declared` or `declare` was last called, unless it is not known yet."""

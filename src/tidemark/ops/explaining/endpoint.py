@@ -8,11 +8,11 @@ from tidemark.clock import Clock
 from tidemark.config import Config
 from tidemark.errors import TidemarkError
 from tidemark.ingress.identity import Identity
+from tidemark.ledger.event_json import event_view, reject_view
 from tidemark.ledger.port import EventRow, LedgerStore, RejectRow
 from tidemark.live.access import RowRules, session_of
 from tidemark.live.triggers.desk import may_see, rule_of
 from tidemark.live.triggers.port import TriggerStore
-from tidemark.ops.event_json import event_view, reject_view
 from tidemark.ops.explaining.answering import answer_of, answer_of_reject
 from tidemark.ops.explaining.contents import content_of
 from tidemark.ops.explaining.event_times import Reached
@@ -43,6 +43,7 @@ from tidemark.ops.explaining.shape import (
     corrections_shown,
     identity_shown,
     meter_shown,
+    mirrored_shown,
     table_shown,
     trigger_shown,
     view_shown,
@@ -117,6 +118,7 @@ class Explain:
             commit=commit_shown(found),
             pipeline=pipeline,
             time=self._time_of(event),
+            mirrored=mirrored_shown(found, self._config.mirror.topic_prefix),
             original=None if found.original is None else event_view(found.original),
             corrections=corrections_shown(found.corrections, frontier),
             refusals=[reject_view(row) for row in found.refusals],

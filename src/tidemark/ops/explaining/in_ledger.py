@@ -14,6 +14,7 @@ from tidemark.ledger.port import (
     RejectFilter,
     RejectRow,
 )
+from tidemark.mirror.places import Place, place_in
 from tidemark.ops.explaining.contents import Content, content_of
 from tidemark.ops.explaining.corrections import sides_of
 from tidemark.ops.explaining.event_times import Reached, reached_after
@@ -35,6 +36,8 @@ class InLedger(msgspec.Struct, frozen=True):
     event: EventRow
     commit: CommitRow
     previous_received_at: int | None
+    mirrored: Place | None
+    """Where it is in Kafka, if the mirror has said so."""
     original: EventRow | None
     corrections: list[EventRow]
     refusals: list[RejectRow]
@@ -54,6 +57,7 @@ async def look_into_ledger(ledger: LedgerStore, event: EventRow) -> InLedger:
     """Everything that the ledger knows of one of its events."""
     [commit] = await ledger.read_commits(event.received_at - 1, 1)
     previous = await ledger.last_commit(event.received_at)
+    placed = await ledger.places_of(event.ingress_sequence)
     original = None
     if event.target_key is not None:
         original = await ledger.find_event(event.tenant_id, event.target_key)
@@ -75,6 +79,7 @@ async def look_into_ledger(ledger: LedgerStore, event: EventRow) -> InLedger:
         event=event,
         commit=commit,
         previous_received_at=None if previous is None else previous.received_at,
+        mirrored=None if placed is None else place_in(placed, event.ingress_sequence),
         original=original,
         corrections=await ledger.find_corrections(event.tenant_id, key, MOST_CORRECTIONS),
         refusals=await ledger.read_rejects(

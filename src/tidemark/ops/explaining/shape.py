@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from tidemark.config.durations import format_duration
+from tidemark.ledger.event_json import EventView, RejectView
 from tidemark.ledger.port import EventRow
 from tidemark.live.triggers.port import DeliveryRecord
 from tidemark.ops.adjustments import AdjustmentEntry, adjusted_period_end, adjustment_entry
-from tidemark.ops.event_json import EventView, RejectView
 from tidemark.ops.explaining.contents import reason_of
 from tidemark.ops.explaining.corrections import deciding
 from tidemark.ops.explaining.gathering import InViews, MeterFinding, TableFinding
@@ -51,6 +51,14 @@ class CommitShown(_Shape):
     last_sequence: str
     chain: str
     previous_received_at: str | None = None
+
+
+class MirroredShown(_Shape):
+    """Where the event is in Kafka."""
+
+    topic: str
+    partition: int
+    offset: str
 
 
 class PipelineShown(_Shape):
@@ -165,6 +173,7 @@ class EventExplained(_Shape, tag_field="kind", tag="event"):
     commit: CommitShown
     pipeline: PipelineShown
     time: TimeShown
+    mirrored: MirroredShown | None = None
     errors: list[PipelineErrorEntry] = []
     original: EventView | None = None
     corrections: list[CorrectionShown] = []
@@ -201,6 +210,13 @@ def commit_shown(found: InLedger) -> CommitShown:
         chain=commit.chain.hex(),
         previous_received_at=shown_time(found.previous_received_at),
     )
+
+
+def mirrored_shown(found: InLedger, topic_prefix: str) -> MirroredShown | None:
+    if found.mirrored is None:
+        return None
+    partition, offset = found.mirrored
+    return MirroredShown(topic_prefix + found.event.stream, partition, str(offset))
 
 
 def corrections_shown(

@@ -9,6 +9,7 @@ operations   what can be called
 causality    … to read the history of one run
 derived      … to read what the pipeline has made
 explanations … to learn what became of one event
+health       … to learn how the server is, and how far everything is
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tidemark.ops.openapi.codes import REQUEST_CODES
 from tidemark.ops.openapi.derived import DerivedOperations, derived_schemas
 from tidemark.ops.openapi.events import event_schemas
 from tidemark.ops.openapi.explanations import ExplainOperations, explanation_schemas
+from tidemark.ops.openapi.health import HealthOperations, health_schemas
 from tidemark.ops.openapi.operations import Operations, security_schemes
 
 __all__ = ["openapi_document"]
@@ -47,6 +49,7 @@ def openapi_document(config: Config) -> dict[str, Any]:
         **causality_schemas(),
         **derived_schemas(),
         **explanation_schemas(),
+        **health_schemas(),
     }
     components: dict[str, Any] = {"schemas": schemas}
     if config.auth.keys:
@@ -73,6 +76,7 @@ def openapi_document(config: Config) -> dict[str, Any]:
             **CausalityOperations(config).paths(),
             **DerivedOperations(config).paths(),
             **ExplainOperations(config).paths(),
+            **HealthOperations(config).paths(),
         },
         "components": components,
         "x-websockets": operations.websockets(),

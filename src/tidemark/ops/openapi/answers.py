@@ -20,7 +20,6 @@ CURSOR = {
     "description": "The `cursor` of the next page, together with the same filters; null at the "
     "end. A page may be short, even empty, before the end: the work for one page is bounded.",
 }
-_STATES = ("ready", "degraded", "unavailable", "disabled")
 
 EXAMPLE_RESULTS: Final = {
     "accepted": 1,
@@ -117,8 +116,6 @@ def answer_schemas() -> dict[str, Schema]:
             "Refused events, the newest first.",
             {"rejects": {"type": "array", "items": reference("Reject")}, "nextCursor": CURSOR},
         ),
-        "Health": object_schema("The process is alive.", {"status": {"const": "ok"}}),
-        "Readiness": _readiness(),
         "ClockConfirmed": object_schema("Ingest goes on.", {"status": {"const": "confirmed"}}),
     }
 
@@ -234,34 +231,3 @@ def _reject() -> Schema:
         "originalSequence": described(SHOWN_SEQUENCE, "Of a conflict: the event stored before."),
     }
     return object_schema("One refused event and why.", always | sometimes, list(always))
-
-
-def _readiness() -> Schema:
-    part = object_schema(
-        "One part and, unless it is ready, why.",
-        {
-            "state": {"enum": list(_STATES)},
-            "reason": _TEXT,
-            "lastSequence": described(
-                SHOWN_SEQUENCE,
-                "The highest sequence in the ledger; for the pipeline, in the views.",
-            ),
-            "receivedAt": described(SHOWN_TIME, "The time of that commit."),
-            "lagEvents": described(SHOWN_SEQUENCE, "Events that are not in the views yet."),
-            "lagSeconds": {
-                "type": "number",
-                "minimum": 0,
-                "description": "How long the oldest commit that is not in the views has waited.",
-            },
-        },
-        ["state"],
-    )
-    return object_schema(
-        "The worst state of all parts, and each of them.",
-        {
-            "status": {"enum": list(_STATES)},
-            "parts": object_schema(
-                "", dict.fromkeys(("ledger", "clock", "sequence", "pipeline", "live"), part)
-            ),
-        },
-    )

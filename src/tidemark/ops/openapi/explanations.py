@@ -128,6 +128,15 @@ def _event() -> Schema:
     }
     sometimes: Schema = {
         "errors": _list("PipelineErrorEntry"),
+        "mirrored": object_schema(
+            "Where it is in Kafka.",
+            {
+                "topic": TEXT,
+                "partition": {"type": "integer", "minimum": 0},
+                "offset": described(SHOWN_SEQUENCE, "Its offset in the partition."),
+            },
+            ["topic", "partition", "offset"],
+        ),
         "original": reference("StoredEvent"),
         "corrections": {"type": "array", "items": _correction()},
         "meters": _list("Explanation.meter"),

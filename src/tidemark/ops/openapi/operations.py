@@ -59,9 +59,6 @@ class Operations(Describing):
             "/admin/events/{tenantId}/{key}": {"get": self._get_event()},
             "/admin/rejects": {"get": self._list_rejects()},
             "/admin/clock/confirm": {"post": self._confirm_clock()},
-            "/healthz": {"get": self._healthz()},
-            "/readyz": {"get": self._readyz()},
-            "/metrics": {"get": self._metrics()},
             "/openapi.json": {"get": self._openapi()},
             "/docs": {"get": self._docs()},
             "/": {"get": self._root()},
@@ -193,39 +190,6 @@ class Operations(Describing):
             {"description": "Confirmed.", "content": json_content("ClockConfirmed")},
             ("ledger_unavailable", "storage_refused", *QUERY_CODES),
             scopes=("admin",),
-        )
-
-    def _healthz(self) -> Schema:
-        return self.operation(
-            "isAlive",
-            "Health",
-            "Is the process alive?",
-            "Says nothing about the ledger.",
-            {"description": "Yes.", "content": json_content("Health")},
-        )
-
-    def _readyz(self) -> Schema:
-        operation = self.operation(
-            "isReady",
-            "Health",
-            "Can events be taken?",
-            "Looks at the ledger, the clock, the sequence database, if there is one, and at how "
-            "far the pipeline is, without which events can be taken all the same.",
-            {"description": "Yes, perhaps degraded.", "content": json_content("Readiness")},
-        )
-        operation["responses"]["503"] = {
-            "description": "No: a part is unavailable, and its `reason` says why.",
-            "content": json_content("Readiness"),
-        }
-        return operation
-
-    def _metrics(self) -> Schema:
-        return self.operation(
-            "getMetrics",
-            "Health",
-            "Metrics",
-            "In the text format of Prometheus.",
-            {"description": "All metrics.", "content": {"text/plain": {"schema": TEXT}}},
         )
 
     def _openapi(self) -> Schema:

@@ -1,0 +1,113 @@
+"""How far the copies of the ledger are, by what their processes have told the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from tidemark.clock import MICROS_PER_SECOND, Clock
+from tidemark.config import Config
+from tidemark.errors import TidemarkError
+from tidemark.ledger.port import CopyState
+from tidemark.ledger.sequencer import Head
+from tidemark.ops.lag import Lag, Lags
+from tidemark.ops.parts import Part, reason_of
+from tidemark.timestamps import format_timestamp
+
+# As those who tell call themselves. Whoever imports the mirror imports a client of Kafka.
+MIRROR: Final = "mirror"
+PARQUET: Final = "landing.parquet"
+CLICKHOUSE: Final = "landing.clickhouse"
+COPY_NAMES: Final = (MIRROR, PARQUET, CLICKHOUSE)
+
+# They tell about once a second.
+SILENT_AFTER_US: Final = 30 * MICROS_PER_SECOND
+_WITHOUT_TICKS: Final = frozenset({PARQUET, CLICKHOUSE})
+_COMMANDS: Final = {MIRROR: "mirror", PARQUET: "land", CLICKHOUSE: "land"}
+
+
+class _Known(NamedTuple):
+    """What was told of a copy, and what follows from it."""
+
+    state: CopyState
+    lag: Lag
+
+
+class Copies:
+    """The copies that a configuration has, each as a part."""
+
+    def __init__(self, config: Config, lags: Lags, clock: Clock) -> None:
+        landing = config.landing
+        self._is_enabled = {
+            MIRROR: config.mirror.enabled,
+            PARQUET: landing.parquet.enabled,
+            CLICKHOUSE: landing.clickhouse.enabled,
+        }
+        self._lags = lags
+        self._clock = clock
+
+    async def parts(self, told: Mapping[str, CopyState], head: Head) -> dict[str, Part]:
+        """`told` is what the ledger was told before this was its head."""
+        parts = self.unknown("")
+        for name, is_enabled in self._is_enabled.items():
+            if is_enabled:
+                state = told.get(name)
+                known = None if state is None else _Known(state, await self._lag(state, head))
+                parts[name] = copy_part(name, known, self._clock.wall_us())
+        return parts
+
+    def unknown(self, reason: str) -> dict[str, Part]:
+        """While the ledger cannot say what it was told."""
+        return {
+            name: Part("degraded", reason)
+            if is_enabled
+            else Part("disabled", f"{name}.enabled is false")
+            for name, is_enabled in self._is_enabled.items()
+        }
+
+    async def _lag(self, state: CopyState, head: Head) -> Lag:
+        if state.name in _WITHOUT_TICKS:
+            return await self._lags.of_events(head, state.last_sequence)
+        return await self._lags.of_commits(head, state.last_sequence, state.received_at)
+
+
+def copy_part(name: str, known: _Known | None, now_us: int) -> Part:
+    """The state of a copy that is wanted, by what its process has told."""
+    command = _COMMANDS[name]
+    advice = f"Start `tidemark {command}`; `tidemark up` runs it beside the server."
+    if known is None:
+        return Part("degraded", f"its process has never run. {advice}")
+    state, lag = known
+    silent_us = now_us - state.told_at
+    reason = ""
+    if silent_us > SILENT_AFTER_US:
+        seconds = silent_us // MICROS_PER_SECOND
+        reason = f"its process does not run: it was last heard of {seconds} s ago. {advice}"
+        if state.error is not None:
+            reason += f" The last that it said: {reason_of(state.error)}"
+    elif state.error is not None:
+        reason = reason_of(state.error)
+    return Part(
+        "degraded" if reason else "ready",
+        reason,
+        str(state.last_sequence),
+        format_timestamp(state.received_at) if state.received_at else None,
+        str(lag.events),
+        round(lag.seconds, 3),
+        format_timestamp(state.told_at),
+    )
+
+
+def landing_part(parts: Mapping[str, Part]) -> Part:
+    """All that is landed as one: as bad as the worst, as far as the slowest."""
+    wanted = [parts[name] for name in (PARQUET, CLICKHOUSE) if parts[name].state != "disabled"]
+    if not wanted:
+        return Part("disabled", "nothing is enabled in `landing`")
+    # Of one that was never told of nothing is known, and that is the slowest there can be.
+    slowest = min(wanted, key=lambda part: int(part.last_sequence or 0))
+    return next((part for part in wanted if part.state == "degraded"), slowest)
+
+
+def untold(error: TidemarkError) -> str:
+    """Why nothing is known of any copy."""
+    return f"what the ledger was told of it cannot be read: {error.message}"

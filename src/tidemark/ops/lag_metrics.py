@@ -1,0 +1,65 @@
+"""How far everything is that follows the ledger, in the metrics of a server.
+
+It is looked up when the metrics are read, so every process of a server shows the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from tidemark.ops.copies import COPY_NAMES
+from tidemark.ops.parts import Part
+
+_COPIES: Final = (*COPY_NAMES, "pipeline", "delivery")
+
+
+class LagNumbers(Collector):
+    """Shows what was seen last. What is disabled has no samples, nor has what is not known."""
+
+    def __init__(self) -> None:
+        self._parts: Mapping[str, Part] = {}
+
+    def saw(self, parts: Mapping[str, Part]) -> None:
+        self._parts = parts
+
+    def collect(self) -> Iterable[Metric]:
+        ledger_up = GaugeMetricFamily(
+            "tidemark_ledger_up", "Whether the ledger answers: 1 if it does, 0 if not."
+        )
+        clock_held = GaugeMetricFamily(
+            "tidemark_clock_held", "Whether a leap of the clock holds ingest: 1 if it does."
+        )
+        up = _of_copies("up", "Whether it is kept up to date: 1, or 0 if something is wrong.")
+        sequence = _of_copies("last_sequence", "The highest ingress_sequence that is in it.")
+        events = _of_copies("lag_events", "Events of the ledger that are not in it yet.")
+        seconds = _of_copies(
+            "lag_seconds", "Seconds that the oldest commit which is not in it has waited."
+        )
+        parts = self._parts
+        if parts:
+            is_up = parts["ledger"].state == "ready"
+            ledger_up.add_metric([], is_up)
+            if is_up:
+                if "clock" in parts:
+                    clock_held.add_metric([], parts["clock"].state == "unavailable")
+                for name in _COPIES:
+                    part = parts[name]
+                    if part.state != "disabled":
+                        up.add_metric([name], part.state == "ready")
+                    _add(sequence, name, part.last_sequence)
+                    _add(events, name, part.lag_events)
+                    _add(seconds, name, part.lag_seconds)
+        return [ledger_up, clock_held, up, sequence, events, seconds]
+
+
+def _of_copies(name: str, text: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"tidemark_copy_{name}", text, labels=("copy",))
+
+
+def _add(family: GaugeMetricFamily, copy: str, value: str | float | None) -> None:
+    if value is not None:
+        family.add_metric([copy], float(value))
