@@ -6,6 +6,7 @@ A real broker, and the consumer that the documentation gives to everyone.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -262,7 +263,7 @@ async def test_topics_of_another_history_are_refused_and_left_alone(
         await other.close()
     world.configure()
     await asyncio.to_thread(world.remove_topics, world.commits_topic)
-    assert "and there is no" in await refused(world)
+    assert "tells of them" in await refused(world)
 
 
 async def test_an_event_too_large_for_its_topic_is_named_and_nothing_is_skipped(
@@ -303,6 +304,51 @@ async def test_what_stands_in_the_way_is_told_and_mended_while_it_runs(
         await told_of(ledger, lambda told: told.error is None and told.last_sequence == 7)
         assert not failures
     await assert_mirrored(world, ledger)
+
+
+async def test_a_topic_that_somebody_else_has_begun_is_refused_also_for_a_stream_of_old(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    ledger = await sqlite_home.open()
+    world = world_of(sqlite_home, tmp_path)
+    await fill(ledger, "events", [3])
+    await world.mirror()
+    # The configuration does not name it any more, and the ledger has its events.
+    await asyncio.to_thread(world.write, "old", b"{}")
+    await asyncio.to_thread(world.set_option, f"{world.prefix}old", "retention.ms", "-1")
+    await append(ledger, draft("of-old", stream="old"))
+    assert f"the topic {world.prefix}old has messages" in await refused(world)
+    await asyncio.to_thread(world.remove_topics, f"{world.prefix}old")
+    await world.mirror()
+    await assert_mirrored(world, ledger)
+
+
+async def test_topics_are_looked_at_while_events_come_in(
+    sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "CHECK_EVERY_US", 0)
+    ledger = await sqlite_home.open()
+    world = world_of(sqlite_home, tmp_path)
+    said: list[CopyState] = []
+
+    async def steadily() -> None:
+        for number in itertools.count():
+            await append(ledger, draft(f"{number}"))
+            if "mirror" in (copies := await ledger.copies()):
+                said.append(copies["mirror"])
+            await asyncio.sleep(0.01)
+
+    with world.mirroring():
+        coming = asyncio.create_task(steadily())
+        await told_of(ledger, lambda told: told.last_sequence > 50)
+        # What was just committed is not taken for lost.
+        assert [told.error for told in said if told.error is not None] == []
+        usage = f"{world.prefix}usage"
+        await asyncio.to_thread(world.set_option, usage, "retention.ms", "60000")
+        told = await told_of(ledger, lambda told: told.error is not None)
+        coming.cancel()
+    assert told.error is not None
+    assert told.error.code == "mirror_refused"
 
 
 async def test_the_consumer_of_the_page_finds_what_is_wrong(
@@ -400,8 +446,10 @@ async def test_places_are_right_also_when_somebody_else_writes_between(
             for partition in range(3):
                 world.write("usage", b"{}", partition=partition)
 
+    await append(ledger, draft("first"))
+    await world.mirror()
     monkeypatch.setattr(sending.Sender, "_produce", disturbed)
-    await append(ledger, *(draft(f"{n}") for n in range(20)))
+    await append(ledger, *(draft(f"{n}") for n in range(19)))
     await world.mirror()
     places = [place_in(await ledger.places_of(n), n) for n in range(1, 21)]  # type: ignore[arg-type]
     assert len({*places}) == 20

@@ -72,7 +72,6 @@ class Mirror:
             if commits:
                 self._go_on_from(commits[-1], consumer)
             else:
-                self._topics.require_empty(consumer, self._config.streams)
                 self._wait(self._ledger.forget_places(0))
             self._recover_places(consumer)
         self._checked_us = self._clock.elapsed_us()
@@ -97,9 +96,9 @@ class Mirror:
                 self._tell(at_once=True)
                 return
             self._tell()
+            self._check_topics()
             if not read.commits:
                 self._stop.wait(LOOK_EVERY_S)
-                self._check_topics()
                 ahead = self._read_after(self.received_at)
 
     def close(self) -> None:
@@ -172,10 +171,12 @@ class Mirror:
                     self._stop.wait(LOOK_EVERY_S)
 
     def _check_topics(self) -> None:
-        """While nothing else is to be done: a topic may be removed, or made to forget."""
+        """Now and then: a topic may be removed, or made to forget."""
         if self._clock.elapsed_us() - self._checked_us < CHECK_EVERY_US:
             return
         self._checked_us = self._clock.elapsed_us()
+        # What is committed and not finished yet would seem to be gone.
+        self._wait_until_visible()
         self._topics.ensure([self._topics.commits, *self._totals])
         with reading(self._config) as consumer:
             self._topics.require_whole(self._totals, consumer)

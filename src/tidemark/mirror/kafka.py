@@ -43,7 +43,7 @@ def most_message_bytes(config: Config) -> int:
     return max(_LEAST_MESSAGE_BYTES, config.ingest.max_event_bytes + _ENVELOPE_BYTES)
 
 
-def producer(config: Config, ledger_id: str, on_error: Callable[[str], None]) -> Producer:
+def producer(config: Config, ledger_id: str, on_error: Callable[[KafkaError], None]) -> Producer:
     """One that writes transactions in the name of a ledger, of which there is one at a time."""
     return _made(
         Producer,
@@ -114,7 +114,7 @@ def failure(error: KafkaException | KafkaError, doing: str) -> MirrorFenced | Mi
 
 
 def _settings(
-    settings: MirrorConfig, on_error: Callable[[str], None] = lambda text: None
+    settings: MirrorConfig, on_error: Callable[[KafkaError], None] = lambda error: None
 ) -> dict[str, Any]:
     options: Mapping[str, Any] = settings.options
     return {
@@ -124,5 +124,5 @@ def _settings(
         "socket.connection.setup.timeout.ms": int(ANSWER_WITHIN_S * 1000),
         # What it would say, our errors do.
         "log_level": 0,
-        "error_cb": lambda error: on_error(error.str()),
+        "error_cb": on_error,
     }

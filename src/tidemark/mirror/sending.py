@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -24,6 +24,7 @@ from tidemark.mirror.messages import (
 )
 from tidemark.mirror.partitioning import partition_of
 from tidemark.mirror.places import Place, PlaceColumns
+from tidemark.mirror.position import reading
 from tidemark.mirror.topics import Topics
 
 _POLL_S: Final = 0.2
@@ -53,6 +54,7 @@ class Sender:
     def __init__(
         self, config: Config, ledger_id: str, topics: Topics, stopped: Callable[[], bool]
     ) -> None:
+        self._config = config
         self._ledger_id = ledger_id
         self._topics = topics
         self._stopped = stopped
@@ -90,7 +92,7 @@ class Sender:
         try:
             self._producer.begin_transaction()
             crash_point("mirror.begun")
-            targets = self._targets(chunk)
+            targets = self._targets(chunk, totals)
             watched = watch(chunk, targets)
             checksums = self._send_events(chunk, targets, watched)
             self._wait_for_all(watched)
@@ -115,13 +117,16 @@ class Sender:
             # There is none, or the brokers are away: who begins next ends it.
             return
 
-    def _targets(self, chunk: Chunk) -> list[Target]:
-        """The topic and the partition of each event."""
+    def _targets(self, chunk: Chunk, totals: Mapping[str, int]) -> list[Target]:
+        """The topic and the partition of each event. What has no messages yet must have none."""
         topics: dict[str, tuple[str, int]] = {}
         targets = []
         for row in chunk.events:
             if row.stream not in topics:
                 topic = self._topics.of_stream(row.stream)
+                if topic not in totals:
+                    with reading(self._config) as consumer:
+                        self._topics.require_unused(topic, consumer)
                 topics[row.stream] = (topic, self._topics.partitions_of(topic))
             topic, partitions = topics[row.stream]
             targets.append((topic, partition_of(row, partitions)))
@@ -205,8 +210,10 @@ class Sender:
         if self._stopped():
             raise Stopped
 
-    def _note(self, text: str) -> None:
-        self._trouble = text
+    def _note(self, error: KafkaError) -> None:
+        # One broker of several may be down without harm.
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._trouble = error.str()
 
     def _failure(self, error: KafkaException, doing: str) -> MirrorFenced | MirrorUnavailable:
         found = failure(error, doing)

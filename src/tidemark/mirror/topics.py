@@ -5,7 +5,7 @@ A message that is gone is a hole for whoever reads the topic, so they keep every
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -94,15 +94,12 @@ class Topics:
             if sum(high for _, high in bounds) < total:
                 raise _gone(f"the topic {topic} held {total:,} messages, and was made anew since")
 
-    def require_empty(self, consumer: Consumer, streams: Iterable[str]) -> None:
-        """Refuses topics with messages of which no commit tells."""
-        there = self._there()
-        for topic in map(self.name_of, streams):
-            if topic not in there:
-                continue
-            if any(_has_messages(consumer, topic, number) for number in there[topic].partitions):
+    def require_unused(self, topic: str, consumer: Consumer) -> None:
+        """Refuses a topic with messages of which no commit tells."""
+        for number in range(self.partitions_of(topic)):
+            if _has_messages(consumer, topic, number):
                 raise MirrorRefused(
-                    f"the topic {topic} has messages, and there is no {self.commits} that tells of"
+                    f"the topic {topic} has messages, and no commit in {self.commits} tells of"
                     " them",
                     hint="Remove the topics of the mirror, and all events are mirrored anew; or set"
                     " mirror.topic_prefix.",
