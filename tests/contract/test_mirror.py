@@ -6,9 +6,11 @@ A real broker, and the consumer that the documentation gives to everyone.
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
+import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +22,10 @@ from tests.services.kafka import shared_broker
 from tests.services.mirroring import MirrorWorld, as_mirrored, as_read, wait_until
 from tidemark.app.mirror import MirrorRunning
 from tidemark.ingress.drafts import Draft
-from tidemark.ledger.port import CopyState
+from tidemark.ledger.port import CommitRow, CopyState
 from tidemark.mirror import following, sending, topics
 from tidemark.mirror.errors import MirrorFenced, MirrorRefused, MirrorUnavailable
-from tidemark.mirror.following import read_after
-from tidemark.mirror.messages import Message
+from tidemark.mirror.following import CommitReader
 from tidemark.mirror.places import Place, place_in
 from tidemark.mirror.sending import Chunk
 from tidemark.pipeline.kafka.comparing import compare_topics
@@ -210,6 +211,32 @@ async def test_a_broker_that_is_away_is_an_error_for_who_wants_to_be_done(
     assert raised.value.field == "mirror.bootstrap_servers"
 
 
+def threads_of_kafka() -> int:
+    names = [(task / "comm").read_text() for task in Path("/proc/self/task").iterdir()]
+    return sum(name.startswith("rdk:") for name in names)
+
+
+async def test_a_sender_that_is_closed_is_gone_at_once(
+    sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that still waits for its turn would later take over from the one that came after it."""
+    world = world_of(sqlite_home, tmp_path)
+    monkeypatch.setattr(sending, "ANSWER_WITHIN_S", 0.0)
+    # A client of its own, whose threads would be counted.
+    no_topics: Any = None
+    gc.disable()
+    try:
+        before = threads_of_kafka()
+        sender = sending.Sender(world.config, "ledger", no_topics, lambda: False)
+        with pytest.raises(MirrorUnavailable):
+            sender.begin()
+        assert threads_of_kafka() > before
+        sender.close()
+        assert threads_of_kafka() == before
+    finally:
+        gc.enable()
+
+
 async def refused(world: MirrorWorld) -> str:
     with pytest.raises(MirrorRefused) as raised:
         await world.mirror()
@@ -366,8 +393,10 @@ async def test_the_consumer_of_the_page_finds_what_is_wrong(
 async def compared(world: MirrorWorld, ledger: Ledger) -> Compared:
     loop = asyncio.get_running_loop()
 
+    reader = CommitReader(ledger)
+
     def next_chunk(received_at: int) -> Chunk:
-        work = read_after(ledger, received_at)
+        work = reader.after(received_at)
         return asyncio.run_coroutine_threadsafe(work, loop).result().chunk()
 
     found = await asyncio.to_thread(compare_topics, world.config, next_chunk)
@@ -399,6 +428,46 @@ async def test_what_is_in_kafka_is_proven_from_the_ledger(
         await world.mirror()
 
 
+@pytest.mark.parametrize(("most_events", "most_bytes"), [(10, 1 << 20), (1_000, 3_000), (5, 100)])
+async def test_commits_are_read_whole_and_no_more_at_once_than_is_wanted(
+    most_events: int,
+    most_bytes: int,
+    home: LedgerHome,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(following, "MOST_EVENTS", most_events)
+    monkeypatch.setattr(following, "MOST_BYTES", most_bytes)
+    monkeypatch.setattr(following, "PAGE_BYTES", most_bytes // 2)
+    monkeypatch.setattr(following, "FIRST_PAGE_EVENTS", 2)
+    monkeypatch.setattr(following, "FIRST_COMMITS", 2)
+    ledger = await home.open()
+    source = random.Random(most_bytes)
+    for number in range(30):
+        # Long ones and short ones, in commits of any size; ticks between.
+        lengths = [source.choice([1, 1, 2_000]) for _ in range(source.choice([1, 2, 13]))]
+        contents = [f'{{"a":"{"x" * length}"}}' for length in lengths]
+        await append(
+            ledger, *(draft(f"{number}-{n}", data=text) for n, text in enumerate(contents))
+        )
+        if source.random() < 0.2:
+            await ledger.tick(0)
+    commits = await ledger.read_commits(0, 1_000)
+    rows = await all_events(ledger)
+    reader, read, chunks = CommitReader(ledger), list[CommitRow](), 0
+    while (chunk := (await reader.after(read[-1].received_at if read else 0)).chunk()).commits:
+        first, last = chunk.commits[0].first_sequence, chunk.commits[-1].last_sequence
+        assert chunk.events.first_sequence == first
+        assert [json.loads(value)["idempotencyKey"] for value in chunk.events.values] == [
+            row.idempotency_key for row in rows[first - 1 : last]
+        ]
+        # One commit is sent at once, however large it is.
+        assert len(chunk.commits) == 1 or last - first < most_events
+        chunks += 1
+        read += chunk.commits
+    assert read == commits
+    assert chunks > 5
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -415,10 +484,12 @@ async def test_a_message_that_differs_is_named(
 ) -> None:
     send = sending.Sender._produce
 
-    def altering(self: Any, target: Any, message: Message, arrived: Any) -> None:
-        if message.key == b"5":
-            message = message._replace(value=change(message.value))
-        send(self, target, message, arrived)
+    def altering(self: Any, messages: Iterable[Any]) -> None:
+        def altered() -> Iterator[Any]:
+            for target, (value, key, *rest), arrived in messages:
+                yield target, (change(value) if key == b"5" else value, key, *rest), arrived
+
+        send(self, altered())
 
     monkeypatch.setattr(sending.Sender, "_produce", altering)
     ledger = await sqlite_home.open()
@@ -439,12 +510,16 @@ async def test_places_are_right_also_when_somebody_else_writes_between(
     ledger = await sqlite_home.open()
     world = world_of(sqlite_home, tmp_path)
 
-    def disturbed(self: Any, target: Any, message: Message, arrived: Any) -> None:
-        send(self, target, message, arrived)
-        if message.key == b"7":
-            self._producer.flush(10)
-            for partition in range(3):
-                world.write("usage", b"{}", partition=partition)
+    def disturbed(self: Any, messages: Iterable[Any]) -> None:
+        def with_others() -> Iterator[Any]:
+            for sent in messages:
+                yield sent
+                if sent[1][1] == b"7":
+                    self._producer.flush(10)
+                    for partition in range(3):
+                        world.write("usage", b"{}", partition=partition)
+
+        send(self, with_others())
 
     await append(ledger, draft("first"))
     await world.mirror()

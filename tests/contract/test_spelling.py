@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sqlite3
 from typing import Any
 
 import msgspec
@@ -11,8 +12,13 @@ import pytest
 
 from tests.contract.events import START, draft
 from tests.contract.stores import LedgerHome, all_events, append
+from tidemark.errors import LedgerUnavailable
 from tidemark.ingress.drafts import Draft
+from tidemark.ledger import postgres
 from tidemark.ledger.event_json import event_view
+from tidemark.ledger.port import LedgerStore
+from tidemark.ledger.spelling import SpeltEvents, spelt
+from tidemark.ledger.sqlite import SqliteLedger
 
 TEXTS = (
     *("a", "", "ä €", "\U0001f600", 'say "x"', "back\\slash", "tab\tline\nfeed\rback\bform\f"),
@@ -57,21 +63,54 @@ def is_json(text: str) -> bool:
     return True
 
 
+async def read(ledger: LedgerStore, after: int, upto: int) -> SpeltEvents:
+    return spelt(await ledger.read_texts(after, upto), after, upto)
+
+
 @pytest.mark.parametrize("seed", range(3))
 async def test_events_are_spelt_as_the_api_shows_them(home: LedgerHome, seed: int) -> None:
     ledger = await home.open()
     source = random.Random(seed)
     await append(ledger, *(random_draft(source, f"{n}-") for n in range(150)))
     rows = await all_events(ledger)
-    spelt = (await ledger.read_unspelt(0, len(rows))).spelt()
-    assert [event.ingress_sequence for event in spelt] == list(range(1, len(rows) + 1))
-    for row, event in zip(rows, spelt, strict=True):
-        assert (event.received_at, event.stream) == (row.received_at, row.stream)
-        assert event.causality_key == row.causality_key
+    events = await read(ledger, 0, len(rows))
+    assert events.first_sequence == 1
+    assert events.streams == [row.stream for row in rows]
+    assert events.causality_keys == [row.causality_key for row in rows]
+    for row, value in zip(rows, events.values, strict=True):
         if row.data is None or is_json(row.data):
-            assert event.value == msgspec.json.encode(event_view(row))
+            assert value == msgspec.json.encode(event_view(row))
         else:
             # Nobody can send it, and the message is JSON all the same.
-            assert json.loads(event.value)["dataText"] == row.data
-    assert (await ledger.read_unspelt(5, 7)).spelt() == spelt[5:7]
-    assert (await ledger.read_unspelt(len(rows), len(rows) + 5)).spelt() == []
+            assert json.loads(value)["dataText"] == row.data
+    # What is around an event does not change how it is spelt.
+    for sequence in range(1, len(rows) + 1):
+        alone = await read(ledger, sequence - 1, sequence)
+        assert alone.values == events.values[sequence - 1 : sequence]
+    assert await read(ledger, 5, 7) == SpeltEvents(6, *(column[5:7] for column in events[1:]))
+    assert await ledger.read_texts(7, 7) == []
+
+
+async def test_events_that_are_not_there_are_missed(home: LedgerHome) -> None:
+    ledger = await home.open()
+    await append(ledger, *(draft(f"{n}") for n in range(3)))
+    with pytest.raises(LedgerUnavailable, match="all events from 4 to 5"):
+        await read(ledger, 0, 5)
+    with pytest.raises(LedgerUnavailable, match="all events from 2 to 5"):
+        spelt([*await ledger.read_texts(0, 1), *await ledger.read_texts(2, 3)], 0, 5)
+
+
+async def test_more_than_a_store_can_write_down_at_once_is_read_in_parts(
+    home: LedgerHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = await home.open()
+    contents = [f'{{"a":"{str(n) * 3_000}"}}' for n in range(7)]
+    await append(ledger, *(draft(f"{n}", data=text) for n, text in enumerate(contents)))
+    events = await read(ledger, 0, 7)
+    if isinstance(ledger, SqliteLedger):
+        for connection in ledger._connections:
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 10_000)
+    else:
+        monkeypatch.setattr(postgres, "MOST_TEXT_BYTES", 10_000)
+    assert len(await ledger.read_texts(0, 7)) > 2
+    assert await read(ledger, 0, 7) == events

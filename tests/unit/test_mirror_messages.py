@@ -6,22 +6,24 @@ import itertools
 import json
 
 import msgspec
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemark.ledger.event_json import event_view
-from tidemark.ledger.port import CommitRow, EventRow, PlacedEvents, SpeltEvent
-from tidemark.ledger.spelling import EventEncoder
+from tidemark.ledger.port import CommitRow, EventRow, PlacedEvents
+from tidemark.ledger.spelling import SpeltEvents, values_of
 from tidemark.mirror.messages import (
+    Message,
     checksum_of,
     commit_record,
     decode_commit,
     encode_commit,
-    event_message,
+    event_messages,
     runs_of,
 )
-from tidemark.mirror.partitioning import murmur2, partition_of
+from tidemark.mirror.partitioning import chosen, murmur2
 from tidemark.mirror.places import Place, PlaceColumns, place_in, unpacked
 
 
@@ -38,18 +40,34 @@ def row(**fields: object) -> EventRow:
     return EventRow(**{**values, **fields})  # type: ignore[arg-type]
 
 
-def spelt(row: EventRow) -> SpeltEvent:
-    values = [getattr(row, name) for name in EventRow.__struct_fields__]
-    return EventEncoder().spelt(values, str)
+def spelt(*rows: EventRow) -> list[bytes]:
+    """As `values_of` spells what the ledger has of them."""
+    columns: dict[str, pa.Array] = {}
+    for name in EventRow.__struct_fields__:
+        values = [getattr(row, name) for row in rows]
+        if name == "content_hash":
+            values = [value.hex().upper() for value in values]
+        elif name == "global_sequence":
+            values = [None if value is None else str(value) for value in values]
+        is_number = name in ("ingress_sequence", "received_at", "occurred_at")
+        columns[name] = pa.array(values, pa.int64() if is_number else pa.string())
+    return values_of(columns).to_pylist()
+
+
+def message(sent: EventRow) -> Message:
+    events = SpeltEvents(sent.ingress_sequence, [sent.stream], [sent.causality_key], spelt(sent))
+    commit = CommitRow(sent.received_at, sent.ingress_sequence, sent.ingress_sequence, b"")
+    [found] = event_messages([commit], events)
+    return found
 
 
 def test_a_message_is_the_event_with_the_key_of_its_run() -> None:
     sent = row(causality_key="Lauf 7", metric="calls", quantity="3", data='{"a":1}')
-    message = event_message(spelt(sent))
-    assert message.key == b"Lauf 7"
-    assert message.timestamp_ms == 1_735_689_600_250
-    assert message.headers == [("tidemark-ingress-sequence", b"41")]
-    assert json.loads(message.value) == {
+    value, key, timestamp_ms, headers = message(sent)
+    assert key == b"Lauf 7"
+    assert timestamp_ms == 1_735_689_600_250
+    assert headers == [("tidemark-ingress-sequence", b"41")]
+    assert json.loads(value) == {
         "ingressSequence": "41",
         "receivedAt": "2025-01-01T00:00:00.250001Z",
         "occurredAt": "2025-01-01T00:00:00.000000Z",
@@ -62,36 +80,59 @@ def test_a_message_is_the_event_with_the_key_of_its_run() -> None:
         "meta": {"a": 1},
         "causalityKey": "Lauf 7",
     }
-    assert event_message(spelt(row())).key == b"41"
+    assert message(row())[1] == b"41"
+
+
+def test_messages_have_the_times_of_their_commits() -> None:
+    commits = [
+        CommitRow(5_000, 7, 8, b""),
+        CommitRow(6_000, 9, 8, b""),
+        CommitRow(7_000, 9, 9, b""),
+    ]
+    events = SpeltEvents(7, ["usage"] * 3, [None, "r", None], [b"a", b"b", b"c"])
+    assert [found[:3] for found in event_messages(commits, events)] == [
+        (b"a", b"7", 5),
+        (b"b", b"r", 5),
+        (b"c", b"9", 7),
+    ]
 
 
 def test_content_that_is_no_json_leaves_the_message_whole() -> None:
     for text in ("nonsense", '{"a":', "", '{"a":1}x'):
-        found = json.loads(event_message(spelt(row(data=text))).value)
+        found = json.loads(spelt(row(data=text))[0])
         assert found["dataText"] == text
         assert "data" not in found
-    assert json.loads(event_message(spelt(row(data='"x"'))).value)["data"] == "x"
+    assert json.loads(spelt(row(data='"x"'))[0])["data"] == "x"
 
 
 def test_a_commit_says_where_its_messages_are_and_what_they_come_to() -> None:
     commit = CommitRow(1_735_689_600_250_001, 41, 44, b"\x02" * 32)
-    places = {"usage": {0: [17, 18, 20]}, "trades": {2: [5]}}
-    message = encode_commit(commit_record("L", commit, places, 5, {"usage": 30, "trades": 9}))
-    assert message.timestamp_ms == 1_735_689_600_250
-    assert json.loads(message.value) == {
+    places = {("usage", 0): [17, 18, 20], ("trades", 2): [5], ("usage", 1): [7, 8]}
+    record = commit_record("L", commit, places, 5, {"usage": 30, "trades": 9})
+    value, _, timestamp_ms, _ = encode_commit(record)
+    assert timestamp_ms == 1_735_689_600_250
+    assert json.loads(value) == {
         "ledgerId": "L",
         "receivedAt": "2025-01-01T00:00:00.250001Z",
         "first": "41",
         "last": "44",
         "chain": "02" * 32,
         "checksum": "5",
-        "counts": {"usage": 3, "trades": 1},
-        "offsets": {"usage": {"0": [["17", "18"], ["20", "20"]]}, "trades": {"2": [["5", "5"]]}},
+        "counts": {"usage": 5, "trades": 1},
+        "offsets": {
+            "usage": {"0": [["17", "18"], ["20", "20"]], "1": [["7", "8"]]},
+            "trades": {"2": [["5", "5"]]},
+        },
         "totals": {"usage": "30", "trades": "9"},
     }
-    found = decode_commit(message.value)
+    found = decode_commit(value)
     assert (found.received_at_us, found.last_sequence) == (commit.received_at, 44)
-    assert list(found.runs()) == [("usage", 0, 17, 18), ("usage", 0, 20, 20), ("trades", 2, 5, 5)]
+    assert list(found.runs()) == [
+        ("usage", 0, 17, 18),
+        ("usage", 0, 20, 20),
+        ("usage", 1, 7, 8),
+        ("trades", 2, 5, 5),
+    ]
 
 
 def test_what_is_no_commit_is_not_taken_for_one() -> None:
@@ -152,11 +193,8 @@ JSON = st.recursive(
         max_size=4,
     )
 )
-def test_the_quick_way_spells_events_as_the_api_does(rows: list[EventRow]) -> None:
-    encoder = EventEncoder()
-    for sent in rows:
-        values = [getattr(sent, name) for name in EventRow.__struct_fields__]
-        assert encoder.spelt(values, str).value == msgspec.json.encode(event_view(sent))
+def test_whole_columns_are_spelt_as_the_api_spells_events(rows: list[EventRow]) -> None:
+    assert spelt(*rows) == [msgspec.json.encode(event_view(sent)) for sent in rows]
 
 
 @given(
@@ -191,6 +229,7 @@ def test_runs_go_where_javas_clients_send_their_keys(key: bytes, hashed: int) ->
 
 
 def test_events_without_a_run_go_to_the_partitions_in_turn() -> None:
-    assert [partition_of(spelt(row(ingress_sequence=n)), 3) for n in range(1, 6)] == [1, 2, 0, 1, 2]
-    runs = {partition_of(spelt(row(ingress_sequence=n, causality_key="r")), 3) for n in range(9)}
-    assert len(runs) == 1
+    assert chosen(1, [None] * 5, [range(3)] * 5) == [1, 2, 0, 1, 2]
+    assert chosen(1, [None] * 4, [range(3), range(2), range(2), "abc"]) == [1, 0, 1, "b"]
+    assert len({*chosen(0, ["r"] * 9, [range(3)] * 9)}) == 1
+    assert chosen(7, ["abc"], [range(1_000)]) == [479470107 % 1_000]

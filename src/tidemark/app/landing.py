@@ -101,13 +101,14 @@ def _compare_kafka(
     config: Config, on_progress: OnProgress, stop: threading.Event
 ) -> Compared | None:
     # Loaded here: what it takes is there only for those who use Kafka.
-    from tidemark.mirror.following import read_after
+    from tidemark.mirror.following import CommitReader
     from tidemark.pipeline.kafka.comparing import NAME, compare_topics
 
     with StoreLoop() as stores, closing(stores, open_ledger(config, SystemClock())) as ledger:
+        reader = CommitReader(ledger)
         return compare_topics(
             config,
-            lambda received_at: stores.wait(read_after(ledger, received_at)).chunk(),
+            lambda received_at: stores.wait(reader.after(received_at)).chunk(),
             on_progress=partial(on_progress, NAME),
             stopped=stop.is_set,
         )

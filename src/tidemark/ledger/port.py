@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -36,21 +36,16 @@ class EventRow(msgspec.Struct, frozen=True, gc=False):
     global_sequence: int | None
 
 
-class SpeltEvent(msgspec.Struct, frozen=True, gc=False):
-    """One event in JSON, as others see it, and what is asked of it besides."""
+class EventText(NamedTuple):
+    """Events as a store writes them down by itself, so that none becomes a Python object.
 
-    ingress_sequence: int
-    received_at: int
-    stream: str
-    causality_key: str | None
-    value: bytes
+    It is CSV with the columns of `EventRow`: text in single quotes, `NULL` for what is not there,
+    the hash in hexadecimal digits. `plain_quantity` makes plain text of a quantity, where it is
+    not.
+    """
 
-
-class Spellable(Protocol):
-    """Events as they were read. To spell them takes as long as to read them, and some time of this
-    process: whoever wants them says when."""
-
-    def spelt(self) -> list[SpeltEvent]: ...
+    csv: bytes
+    plain_quantity: Callable[[str], str] | None
 
 
 class CommitRow(msgspec.Struct, frozen=True, gc=False):
@@ -219,8 +214,8 @@ class LedgerStore(Protocol):
 
     async def read_events(self, event_filter: EventFilter, after: int, limit: int) -> EventPage: ...
 
-    async def read_unspelt(self, after: int, upto: int) -> Spellable:
-        """The events with sequences in `(after, upto]`, in order."""
+    async def read_texts(self, after: int, upto: int) -> list[EventText]:
+        """The events with sequences in `(after, upto]`, usually in one text."""
 
     async def find_event(self, tenant_id: str, idempotency_key: str) -> EventRow | None: ...
 

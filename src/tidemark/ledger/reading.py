@@ -16,6 +16,7 @@ from tidemark.ledger.port import (
     EventFilter,
     EventPage,
     EventRow,
+    EventText,
     KeySearch,
     RejectFilter,
     RejectRow,
@@ -24,7 +25,6 @@ from tidemark.ledger.port import (
 )
 from tidemark.ledger.rows import EVENT_COLUMNS, REJECT_COLUMNS, STORED_COLUMNS
 from tidemark.ledger.sequencer import Head, Stored, key_digest
-from tidemark.ledger.spelling import Unspelt
 
 SCAN_WINDOW = 100_000
 # The most events of one run that are counted.
@@ -35,6 +35,10 @@ _QUANTITY = EVENT_COLUMNS.index("quantity")
 
 Row: TypeAlias = Any
 """A row that is read by position; the drivers have no type in common."""
+
+
+class TextTooLarge(Exception):
+    """The store cannot write down so many events at once."""
 
 
 class LedgerReader(ABC):
@@ -56,13 +60,20 @@ class LedgerReader(ABC):
     def _plain_quantity(self, stored: Any) -> str:
         """The quantity as plain decimal text."""
 
-    async def read_unspelt(self, after: int, upto: int) -> Unspelt:
-        rows = await self._fetch(
-            f"SELECT {', '.join(EVENT_COLUMNS)} FROM events"
-            " WHERE ingress_sequence > ? AND ingress_sequence <= ? ORDER BY ingress_sequence",
-            *(after, upto),
-        )
-        return Unspelt(rows, self._plain_quantity)
+    @abstractmethod
+    async def _text(self, after: int, upto: int) -> EventText:
+        """The events in `(after, upto]`. Raises `TextTooLarge` if they are too many for one."""
+
+    async def read_texts(self, after: int, upto: int) -> list[EventText]:
+        if after >= upto:
+            return []
+        try:
+            return [await self._text(after, upto)]
+        except TextTooLarge:
+            middle = (after + upto) // 2
+            if middle == after:
+                raise
+        return [*await self.read_texts(after, middle), *await self.read_texts(middle, upto)]
 
     async def head(self) -> Head:
         rows = await self._fetch("SELECT last_sequence, received_at, chain FROM ledger")

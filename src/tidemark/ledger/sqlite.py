@@ -32,9 +32,10 @@ from tidemark.ledger.clock_guard import ClockGuard, ClockRecord
 from tidemark.ledger.copies import LedgerCopies
 from tidemark.ledger.founding import Founding, check_salt, found_ledger
 from tidemark.ledger.global_sequence import GlobalNumbers, NoGlobalNumbers
-from tidemark.ledger.port import HistoryCommit
-from tidemark.ledger.reading import LedgerReader, Row
+from tidemark.ledger.port import EventText, HistoryCommit
+from tidemark.ledger.reading import LedgerReader, Row, TextTooLarge
 from tidemark.ledger.rows import (
+    EVENT_COLUMNS,
     EVENT_INSERT_COLUMNS,
     REJECT_INSERT_COLUMNS,
     STORED_COLUMNS,
@@ -72,6 +73,14 @@ _INSERT = (
 _REFUSE = (
     f"INSERT INTO ingest_rejects ({', '.join(REJECT_INSERT_COLUMNS)})"
     f" VALUES ({', '.join('?' * len(REJECT_INSERT_COLUMNS))})"
+)
+
+# One row, so that it is made without a pause. `%Q` quotes a text, and is NULL for none.
+_CSV = (
+    "SELECT CAST(group_concat("
+    f"printf('%d,%d,%d,%s{',%Q' * (len(EVENT_COLUMNS) - 4)}',"
+    f" {', '.join(EVENT_COLUMNS).replace('content_hash', 'hex(content_hash)')}), char(10)) AS BLOB)"
+    " FROM events WHERE ingress_sequence > ? AND ingress_sequence <= ?"
 )
 
 T = TypeVar("T")
@@ -326,6 +335,16 @@ class SqliteLedger(LedgerReader, LedgerCopies):
 
     def _plain_quantity(self, stored: str) -> str:
         return from_sortable(stored)
+
+    async def _text(self, after: int, upto: int) -> EventText:
+        def write_down(connection: sqlite3.Connection) -> EventText:
+            try:
+                [csv] = connection.execute(_CSV, (after, upto)).fetchone()
+            except sqlite3.DataError as error:
+                raise TextTooLarge from error
+            return EventText(csv or b"", from_sortable)
+
+        return await self._loop.run_in_executor(self._readers, self._run, write_down)
 
 
 def _head(connection: sqlite3.Connection) -> Head:

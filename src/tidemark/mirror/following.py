@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -16,7 +17,8 @@ from confluent_kafka import Consumer
 from tidemark.clock import MICROS_PER_SECOND, Clock
 from tidemark.config import Config
 from tidemark.crash import crash_point
-from tidemark.ledger.port import CommitRow, CopyState, LedgerStore, PlacedEvents, Spellable
+from tidemark.ledger.port import CommitRow, CopyState, EventText, LedgerStore, PlacedEvents
+from tidemark.ledger.spelling import spelt
 from tidemark.mirror.errors import MirrorRefused
 from tidemark.mirror.messages import CommitRecord
 from tidemark.mirror.places import PlaceColumns
@@ -27,10 +29,14 @@ from tidemark.mirror.topics import Topics
 COPY_NAME: Final = "mirror"
 MOST_EVENTS: Final = 20_000
 MOST_COMMITS: Final = 2_000
+FIRST_COMMITS: Final = 50
+CHUNKS_AHEAD: Final = 2
 LOOK_EVERY_S: Final = 0.05
 TELL_EVERY_US: Final = MICROS_PER_SECOND
 CHECK_EVERY_US: Final = 60 * MICROS_PER_SECOND
-_EVENTS_A_PAGE: Final = 5_000
+FIRST_PAGE_EVENTS: Final = 2_000
+PAGE_BYTES: Final = 16 * 1024 * 1024
+MOST_BYTES: Final = 4 * PAGE_BYTES
 
 T = TypeVar("T")
 
@@ -53,11 +59,15 @@ class Mirror:
         self._clock = clock
         self._loop = loop
         self._stop = stop
+        self._reader = CommitReader(ledger)
         self._topics = Topics(config)
         self._sender = Sender(config, ledger.ledger_id, self._topics, stop.is_set)
         self._totals: dict[str, int] = {}
         self.last_sequence = 0
         self.received_at = 0
+        # Where what was mirrored last is, is written down while the next is sent.
+        self._placing: Future[None] = Future()
+        self._placing.set_result(None)
         self._told_us: int | None = None
         self._checked_us = 0
 
@@ -84,26 +94,26 @@ class Mirror:
     ) -> None:
         """Mirrors until it is stopped, or all that the ledger has now is there."""
         upto = self._wait(self._ledger.head()).received_at if until_caught_up else None
-        ahead = self._read_after(self.received_at)
+        ahead = self._read_ahead()
         while not self._stop.is_set():
-            read = ahead.result()
-            if read.commits:
-                ahead = self._read_after(read.commits[-1].received_at)
-                self._mirror(read.chunk())
-                on_progress(self.last_sequence, read.commits[-1].last_sequence)
+            chunk = next(ahead)
+            if chunk.commits:
+                self._mirror(chunk)
+                on_progress(self.last_sequence, chunk.commits[-1].last_sequence)
             if upto is not None and self.received_at >= upto:
                 self._wait_until_visible()
                 self._tell(at_once=True)
                 return
             self._tell()
             self._check_topics()
-            if not read.commits:
+            if not chunk.commits:
                 self._stop.wait(LOOK_EVERY_S)
-                ahead = self._read_after(self.received_at)
+                ahead = self._read_ahead()
+        self._placing.result()
 
     def close(self) -> None:
         """Ends what was begun."""
-        self._sender.give_up()
+        self._sender.close()
 
     def _go_on_from(self, last: CommitRecord, consumer: Consumer) -> None:
         if last.ledger_id != self._ledger.ledger_id:
@@ -156,12 +166,16 @@ class Mirror:
         except Stopped:
             return
         last = chunk.commits[-1]
-        if chunk.events:
-            first = chunk.events[0].ingress_sequence
+        if chunk.events.values:
+            first = chunk.events.first_sequence
             placed = PlacedEvents(first, last.last_sequence, places.packed())
-            self._wait(self._ledger.place_events(placed))
-            crash_point("mirror.placed")
+            self._placing.result()
+            self._placing = self._begun(self._place(placed))
         self.last_sequence, self.received_at = last.last_sequence, last.received_at
+
+    async def _place(self, placed: PlacedEvents) -> None:
+        await self._ledger.place_events(placed)
+        crash_point("mirror.placed")
 
     def _wait_until_visible(self) -> None:
         """Kafka finishes a transaction in one partition after the other, after it was committed."""
@@ -186,40 +200,87 @@ class Mirror:
         if not at_once and self._told_us is not None and now_us - self._told_us < TELL_EVERY_US:
             return
         self._told_us = now_us
+        self._placing.result()
         self._wait(self._ledger.tell_copy(self.state()))
 
     def state(self) -> CopyState:
         return CopyState(COPY_NAME, self.last_sequence, self.received_at, self._clock.wall_us())
 
-    def _read_after(self, received_at: int) -> Future[Read]:
-        return asyncio.run_coroutine_threadsafe(read_after(self._ledger, received_at), self._loop)
+    def _read_ahead(self) -> Iterator[Chunk]:
+        """What is to be mirrored next, read and spelt while what is before it is sent.
+
+        It ends with an empty one.
+        """
+        read = self._begun(self._reader.after(self.received_at))
+        waiting = deque([self._begun(_spelt(read))])
+        while True:
+            chunk = waiting.popleft().result()
+            while chunk.commits and len(waiting) < CHUNKS_AHEAD:
+                read = self._begun(self._read_behind(read))
+                waiting.append(self._begun(_spelt(read)))
+            yield chunk
+
+    async def _read_behind(self, before: Future[Read]) -> Read:
+        read = await asyncio.wrap_future(before)
+        return await self._reader.after(read.commits[-1].received_at) if read.commits else read
+
+    def _begun(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return self._begun(work).result()
 
 
 class Read(NamedTuple):
-    """Commits that follow one another, and their events as they were read."""
+    """Commits that follow one another, and the texts of their events and perhaps of some more."""
 
     commits: Sequence[CommitRow]
-    pages: Sequence[Spellable]
+    texts: Sequence[EventText]
+    after: int
+    upto: int
 
     def chunk(self) -> Chunk:
-        return Chunk(self.commits, [event for page in self.pages for event in page.spelt()])
+        events = spelt(self.texts, self.after, self.upto)
+        return Chunk(
+            self.commits, events.upto(self.commits[-1].last_sequence if self.commits else 0)
+        )
 
 
-async def read_after(ledger: LedgerStore, received_at: int) -> Read:
-    """The next commits, as many as are sent at once."""
-    commits: list[CommitRow] = []
-    count = 0
-    for commit in await ledger.read_commits(received_at, MOST_COMMITS):
-        count += commit.last_sequence - commit.first_sequence + 1
-        if commits and count > MOST_EVENTS:
-            break
-        commits.append(commit)
-    pages = []
-    if commits:
-        first, last = commits[0].first_sequence, commits[-1].last_sequence
-        for after in range(first - 1, last, _EVENTS_A_PAGE):
-            pages.append(await ledger.read_unspelt(after, min(last, after + _EVENTS_A_PAGE)))
-    return Read(commits, pages)
+async def _spelt(read: Future[Read]) -> Chunk:
+    # Arrow works without Python's lock, and so beside whoever sends and whoever reads.
+    return await asyncio.to_thread((await asyncio.wrap_future(read)).chunk)
+
+
+class CommitReader:
+    """The next commits of a ledger, as many as are sent at once."""
+
+    def __init__(self, ledger: LedgerStore) -> None:
+        self._ledger = ledger
+        self._events_a_page = FIRST_PAGE_EVENTS
+        self._commits_wanted = FIRST_COMMITS
+
+    async def after(self, received_at: int) -> Read:
+        commits: list[CommitRow] = []
+        for commit in await self._ledger.read_commits(received_at, self._commits_wanted):
+            if commits and commit.last_sequence - commits[0].first_sequence >= MOST_EVENTS:
+                break
+            commits.append(commit)
+        if not commits:
+            return Read([], [], 0, 0)
+        # Hardly more than are taken: a row is read with Python's lock, which others want.
+        self._commits_wanted = min(MOST_COMMITS, len(commits) * 5 // 4 + FIRST_COMMITS)
+        after = position = commits[0].first_sequence - 1
+        last = commits[-1].last_sequence
+        texts: list[EventText] = []
+        size = 0
+        while position < last and (size < MOST_BYTES or position < commits[0].last_sequence):
+            upto = min(last, position + self._events_a_page)
+            found = await self._ledger.read_texts(position, upto)
+            read = max(1, sum(len(text.csv) for text in found))
+            # Events may be of any size: the next page is as large as the bytes of this one allow.
+            self._events_a_page = max(1, min(MOST_EVENTS, PAGE_BYTES * (upto - position) // read))
+            size += read
+            texts += found
+            position = upto
+        whole = [commit for commit in commits if commit.last_sequence <= position]
+        return Read(whole, texts, after, position)

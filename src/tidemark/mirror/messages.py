@@ -6,12 +6,14 @@ Other programs rely on all of this; it is described for them in docs/reference/k
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, repeat
+from typing import Final, TypeAlias
 
 import msgspec
 
-from tidemark.ledger.port import CommitRow, LedgerStore, SpeltEvent
+from tidemark.ledger.port import CommitRow, LedgerStore
+from tidemark.ledger.spelling import SpeltEvents, spelt
 from tidemark.timestamps import format_timestamp, parse_timestamp
 
 COMMITS_TOPIC: Final = "tidemark.commits"
@@ -20,25 +22,26 @@ SEQUENCE_HEADER: Final = "tidemark-ingress-sequence"
 _encode = msgspec.json.Encoder().encode
 
 
-class Message(NamedTuple):
-    """What is sent to a topic."""
-
-    key: bytes
-    value: bytes
-    timestamp_ms: int
-    headers: list[tuple[str, bytes]]
+Target: TypeAlias = tuple[str, int]
+"""A topic and a partition of it."""
+Message: TypeAlias = tuple[bytes, bytes, int, list[tuple[str, bytes]]]
+"""What is sent to a topic: value, key, timestamp in milliseconds, headers."""
 
 
-def event_message(event: SpeltEvent) -> Message:
-    """One event as it is sent to the topic of its stream."""
-    sequence = b"%d" % event.ingress_sequence
-    key = event.causality_key
-    return Message(
-        sequence if key is None else key.encode(),
-        event.value,
-        event.received_at // 1000,
-        [(SEQUENCE_HEADER, sequence)],
+def event_messages(commits: Iterable[CommitRow], events: SpeltEvents) -> Iterator[Message]:
+    """The events of commits as they are sent to the topics of their streams."""
+    first = events.first_sequence
+    sequences = [b"%d" % number for number in range(first, first + len(events.values))]
+    keys = [
+        sequence if key is None else key.encode()
+        for sequence, key in zip(sequences, events.causality_keys, strict=True)
+    ]
+    received_at_ms = chain.from_iterable(
+        repeat(commit.received_at // 1000, commit.last_sequence - commit.first_sequence + 1)
+        for commit in commits
     )
+    headers = ([(SEQUENCE_HEADER, sequence)] for sequence in sequences)
+    return zip(events.values, keys, received_at_ms, headers, strict=True)
 
 
 Run = tuple[str, str]
@@ -84,17 +87,22 @@ decode_commit: Final = msgspec.json.Decoder(CommitRecord).decode
 
 def encode_commit(record: CommitRecord) -> Message:
     received_at = record.received_at_us
-    return Message(b"%d" % received_at, _encode(record), received_at // 1000, [])
+    return _encode(record), b"%d" % received_at, received_at // 1000, []
 
 
 def commit_record(
     ledger_id: str,
     commit: CommitRow,
-    places: Mapping[str, Mapping[int, list[int]]],
+    places: Mapping[Target, Sequence[int]],
     checksum: int,
     totals: Mapping[str, int],
 ) -> CommitRecord:
     """`places` has the offsets of the commit's messages in each partition, in their order."""
+    counts: dict[str, int] = {}
+    offsets: dict[str, dict[str, list[Run]]] = {}
+    for (topic, partition), found in places.items():
+        counts[topic] = counts.get(topic, 0) + len(found)
+        offsets.setdefault(topic, {})[str(partition)] = runs_of(found)
     return CommitRecord(
         ledger_id,
         format_timestamp(commit.received_at),
@@ -102,28 +110,28 @@ def commit_record(
         str(commit.last_sequence),
         commit.chain.hex(),
         str(checksum),
-        {topic: sum(map(len, found.values())) for topic, found in places.items()},
-        {
-            topic: {str(partition): runs_of(offsets) for partition, offsets in found.items()}
-            for topic, found in places.items()
-        },
+        counts,
+        offsets,
         {topic: str(total) for topic, total in totals.items()},
     )
 
 
-def checksum_of(value: bytes) -> int:
-    """It finds what was altered by a fault. What somebody forges, the chain of the ledger finds."""
-    return zlib.crc32(value)
+checksum_of: Final = zlib.crc32
+"""It finds what was altered by a fault. What somebody forges, the chain of the ledger finds."""
 
 
 async def mirrored_checksum(ledger: LedgerStore, sequence: int) -> int | None:
     """That of the message of an event; None if there is none."""
-    found = (await ledger.read_unspelt(sequence - 1, sequence)).spelt()
-    return checksum_of(found[0].value) if found else None
+    if (await ledger.head()).last_sequence < sequence:
+        return None
+    [value] = spelt(await ledger.read_texts(sequence - 1, sequence), sequence - 1, sequence).values
+    return checksum_of(value)
 
 
-def runs_of(offsets: Iterable[int]) -> list[Run]:
+def runs_of(offsets: Sequence[int]) -> list[Run]:
     """Rising offsets, where those that follow one another are one run."""
+    if offsets and offsets[-1] - offsets[0] == len(offsets) - 1:
+        return [(str(offsets[0]), str(offsets[-1]))]
     runs: list[list[int]] = []
     for offset in offsets:
         if runs and offset == runs[-1][1] + 1:

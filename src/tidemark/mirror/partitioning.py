@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Final
+from itertools import count
+from typing import Final, TypeVar
 
-from tidemark.ledger.port import SpeltEvent
+T = TypeVar("T")
 
 _RUNS_KEPT: Final = 100_000
 _SEED: Final = 0x9747B28C
@@ -13,14 +15,20 @@ _FACTOR: Final = 0x5BD1E995
 _BITS_32: Final = 0xFFFFFFFF
 
 
-def partition_of(row: SpeltEvent, partitions: int) -> int:
-    if row.causality_key is None:
-        return row.ingress_sequence % partitions
-    return partition_of_key(row.causality_key) % partitions
+def chosen(
+    first_sequence: int, causality_keys: Iterable[str | None], partitions: Iterable[Sequence[T]]
+) -> list[T]:
+    """For events that follow one another, each one's own of the partitions there are for it."""
+    return [
+        of_stream[(sequence if key is None else _hash_of(key)) % len(of_stream)]
+        for sequence, key, of_stream in zip(
+            count(first_sequence), causality_keys, partitions, strict=False
+        )
+    ]
 
 
 @lru_cache(maxsize=_RUNS_KEPT)
-def partition_of_key(key: str) -> int:
+def _hash_of(key: str) -> int:
     """What Java's clients divide by the number of partitions."""
     return murmur2(key.encode()) & 0x7FFFFFFF
 

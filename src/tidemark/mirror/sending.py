@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain, count, islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException
@@ -12,17 +15,19 @@ from confluent_kafka import Message as Delivered
 
 from tidemark.config import Config
 from tidemark.crash import crash_point
-from tidemark.ledger.port import CommitRow, SpeltEvent
+from tidemark.ledger.port import CommitRow
+from tidemark.ledger.spelling import SpeltEvents
 from tidemark.mirror.errors import MirrorFenced, MirrorUnavailable
 from tidemark.mirror.kafka import ANSWER_WITHIN_S, TRANSACTION_WITHIN_S, failure, producer
 from tidemark.mirror.messages import (
     Message,
+    Target,
     checksum_of,
     commit_record,
     encode_commit,
-    event_message,
+    event_messages,
 )
-from tidemark.mirror.partitioning import partition_of
+from tidemark.mirror.partitioning import chosen
 from tidemark.mirror.places import Place, PlaceColumns
 from tidemark.mirror.position import reading
 from tidemark.mirror.topics import Topics
@@ -32,8 +37,6 @@ _GIVE_UP_S: Final = 5.0
 _IN_TROUBLE_S: Final = 5.0
 
 
-Target: TypeAlias = tuple[str, int]
-"""A topic and a partition of it."""
 Callback: TypeAlias = Callable[[KafkaError | None, Delivered], None]
 
 
@@ -45,7 +48,7 @@ class Chunk(NamedTuple):
     """Commits that follow one another, and all their events."""
 
     commits: Sequence[CommitRow]
-    events: Sequence[SpeltEvent]
+    events: SpeltEvents
 
 
 class Sender:
@@ -58,10 +61,10 @@ class Sender:
         self._ledger_id = ledger_id
         self._topics = topics
         self._stopped = stopped
-        self._trouble = ""
+        self._trouble = _Trouble()
         self.ends: dict[tuple[str, int], int] = {}
         """Behind what was sent last to each partition."""
-        self._producer: Any = producer(config, ledger_id, self._note)
+        self._producer: Any = producer(config, ledger_id, self._trouble.note)
 
     def begin(self) -> None:
         """Raises `MirrorUnavailable` while the brokers are away."""
@@ -75,7 +78,7 @@ class Sender:
 
         `totals` is how many messages each topic has, and then has with them.
         """
-        self._trouble = ""
+        self._trouble.said = ""
         try:
             return self._send(chunk, totals, _Sparing)
         except _LookCloser:
@@ -94,7 +97,10 @@ class Sender:
             crash_point("mirror.begun")
             targets = self._targets(chunk, totals)
             watched = watch(chunk, targets)
-            checksums = self._send_events(chunk, targets, watched)
+            messages = event_messages(chunk.commits, chunk.events)
+            self._produce(zip(targets, messages, watched.callbacks(), strict=True))
+            # Before they are waited for: meanwhile they are on their way.
+            checksums = _checksums(chunk)
             self._wait_for_all(watched)
             places = watched.places()
             crash_point("mirror.events_sent")
@@ -117,31 +123,27 @@ class Sender:
             # There is none, or the brokers are away: who begins next ends it.
             return
 
+    def close(self) -> None:
+        """Gives up, and leaves nothing that goes on by itself.
+
+        What waits for its turn to take over would take over from whoever comes next.
+        """
+        self.give_up()
+        # The last reference: it does not wait for Python to look for what is not used any more.
+        del self._producer
+
     def _targets(self, chunk: Chunk, totals: Mapping[str, int]) -> list[Target]:
         """The topic and the partition of each event. What has no messages yet must have none."""
-        topics: dict[str, tuple[str, int]] = {}
-        targets = []
-        for row in chunk.events:
-            if row.stream not in topics:
-                topic = self._topics.of_stream(row.stream)
-                if topic not in totals:
-                    with reading(self._config) as consumer:
-                        self._topics.require_unused(topic, consumer)
-                topics[row.stream] = (topic, self._topics.partitions_of(topic))
-            topic, partitions = topics[row.stream]
-            targets.append((topic, partition_of(row, partitions)))
-        return targets
-
-    def _send_events(
-        self, chunk: Chunk, targets: Sequence[Target], watched: _Sparing | _Exact
-    ) -> list[int]:
-        """The checksums of the messages."""
-        checksums = []
-        for index, (row, target) in enumerate(zip(chunk.events, targets, strict=True)):
-            message = event_message(row)
-            checksums.append(checksum_of(message.value))
-            self._produce(target, message, watched.callback(index))
-        return checksums
+        events = chunk.events
+        partitions: dict[str, list[Target]] = {}
+        for stream in dict.fromkeys(events.streams):
+            topic = self._topics.of_stream(stream)
+            if topic not in totals:
+                with reading(self._config) as consumer:
+                    self._topics.require_unused(topic, consumer)
+            partitions[stream] = [(topic, n) for n in range(self._topics.partitions_of(topic))]
+        of_event = map(partitions.__getitem__, events.streams)
+        return chosen(events.first_sequence, events.causality_keys, of_event)
 
     def _send_commits(
         self,
@@ -153,54 +155,53 @@ class Sender:
     ) -> None:
         watched = _Exact(chunk, [])
         counts = totals.copy()
-        index = 0
-        for commit in chunk.commits:
-            found: dict[str, dict[int, list[int]]] = {}
-            end = index + commit.last_sequence - commit.first_sequence + 1
-            for place in range(index, end):
-                topic, partition = targets[place]
-                found.setdefault(topic, {}).setdefault(partition, []).append(places.offsets[place])
-                counts[topic] = counts.get(topic, 0) + 1
-                self.ends[topic, partition] = places.offsets[place] + 1
-            checksum = sum(checksums[index:end])
-            record = commit_record(self._ledger_id, commit, found, checksum, counts)
-            self._produce((self._topics.commits, 0), encode_commit(record), watched.of_commit)
-            index = end
+
+        def messages() -> Iterator[tuple[Target, Message, Callback]]:
+            begin = 0
+            for commit, checksum in zip(chunk.commits, checksums, strict=True):
+                end = begin + commit.last_sequence - commit.first_sequence + 1
+                found: defaultdict[Target, list[int]] = defaultdict(list)
+                for index in range(begin, end):
+                    found[targets[index]].append(places.offsets[index])
+                for target, offsets in found.items():
+                    counts[target[0]] = counts.get(target[0], 0) + len(offsets)
+                    self.ends[target] = offsets[-1] + 1
+                record = commit_record(self._ledger_id, commit, found, checksum, counts)
+                yield (self._topics.commits, 0), encode_commit(record), watched.of_commit
+                begin = end
+
+        self._produce(messages())
         self._wait_for_all(watched)
         assert watched.commit_offset is not None
         self.ends[self._topics.commits, 0] = watched.commit_offset + 1
         totals.update(counts)
 
-    def _produce(self, target: Target, message: Message, arrived: Callback | None) -> None:
-        while True:
-            try:
-                self._producer.produce(
-                    target[0],
-                    message.value,
-                    message.key,
-                    target[1],
-                    arrived,
-                    timestamp=message.timestamp_ms,
-                    headers=message.headers,
-                )
-                return
-            except BufferError:
-                # As much waits to be sent as may.
-                self._producer.poll(_POLL_S)
-                self._require_going_on()
+    def _produce(self, messages: Iterable[tuple[Target, Message, Callback | None]]) -> None:
+        produce = self._producer.produce
+        for (topic, partition), (value, key, timestamp, headers), arrived in messages:
+            while True:
+                try:
+                    produce(
+                        topic, value, key, partition, arrived, timestamp=timestamp, headers=headers
+                    )
+                    break
+                except BufferError:
+                    # As much waits to be sent as may.
+                    self._producer.poll(_POLL_S)
+                    self._require_going_on()
 
     def _wait_for_all(self, watched: _Sparing | _Exact) -> None:
         began = time.monotonic()
         while self._producer.flush(_POLL_S):
             self._require_going_on()
             # Who is told that the brokers are down says so sooner than who is told nothing.
-            patience_s = _IN_TROUBLE_S if self._trouble else TRANSACTION_WITHIN_S
+            patience_s = _IN_TROUBLE_S if self._trouble.said else TRANSACTION_WITHIN_S
             if watched.has_failed or time.monotonic() - began > patience_s:
                 break
         watched.require_arrived()
         if len(self._producer):
             raise MirrorUnavailable(
-                f"the brokers did not answer in time. {self._trouble}".strip(),
+                f"the brokers did not answer in time. {self._trouble.said}".strip(),
                 hint="Look at the brokers in mirror.bootstrap_servers; the mirror goes on by"
                 " itself.",
                 field="mirror.bootstrap_servers",
@@ -210,16 +211,33 @@ class Sender:
         if self._stopped():
             raise Stopped
 
-    def _note(self, error: KafkaError) -> None:
-        # One broker of several may be down without harm.
-        if error.code() == KafkaError._ALL_BROKERS_DOWN:
-            self._trouble = error.str()
-
     def _failure(self, error: KafkaException, doing: str) -> MirrorFenced | MirrorUnavailable:
         found = failure(error, doing)
-        if isinstance(found, MirrorUnavailable) and self._trouble:
-            found.message += f" ({self._trouble})"
+        if isinstance(found, MirrorUnavailable) and self._trouble.said:
+            found.message += f" ({self._trouble.said})"
         return found
+
+
+class _Trouble:
+    """What the client says about the brokers. It knows nothing of who uses the client: that would
+    keep both alive."""
+
+    def __init__(self) -> None:
+        self.said = ""
+
+    def note(self, error: KafkaError) -> None:
+        # One broker of several may be down without harm.
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self.said = error.str()
+
+
+def _checksums(chunk: Chunk) -> list[int]:
+    """That of each commit."""
+    found, values = [], iter(chunk.events.values)
+    for commit in chunk.commits:
+        count = commit.last_sequence - commit.first_sequence + 1
+        found.append(sum(map(checksum_of, islice(values, count))))
+    return found
 
 
 class _LookCloser(Exception):
@@ -234,16 +252,17 @@ class _Sparing:
 
     def __init__(self, chunk: Chunk, targets: Sequence[Target]) -> None:
         self._targets = targets
-        first: dict[Target, int] = {}
-        for index, target in enumerate(targets):
-            first.setdefault(target, index)
-        self._last = {target: index for index, target in enumerate(targets)}
-        self._watched = {*first.values(), *self._last.values()}
+        used, backwards = dict.fromkeys(targets), targets[::-1]
+        self._first = {target: targets.index(target) for target in used}
+        self._last = {target: len(targets) - 1 - backwards.index(target) for target in used}
         self._offsets: dict[int, int] = {}
         self.has_failed = False
 
-    def callback(self, index: int) -> Callback | None:
-        return partial(self._arrived, index) if index in self._watched else None
+    def callbacks(self) -> list[Callback | None]:
+        found: list[Callback | None] = [None] * len(self._targets)
+        for index in chain(self._first.values(), self._last.values()):
+            found[index] = partial(self._arrived, index)
+        return found
 
     def _arrived(self, index: int, error: KafkaError | None, message: Delivered) -> None:
         if error is None:
@@ -256,17 +275,13 @@ class _Sparing:
             raise _LookCloser
 
     def places(self) -> PlaceColumns:
-        columns = PlaceColumns.unknown(len(self._targets))
-        behind: dict[Target, int] = {}
-        for index, target in enumerate(self._targets):
-            offset = behind[target] if target in behind else self._offsets.get(index, -1)
-            behind[target] = offset + 1
-            columns.put(index, Place(target[1], offset))
-        if any(
-            self._offsets.get(index) != behind[target] - 1 for target, index in self._last.items()
-        ):
+        following = {
+            target: count(self._offsets.get(index, -1)) for target, index in self._first.items()
+        }
+        offsets = array("q", map(next, map(following.__getitem__, self._targets)))
+        if any(self._offsets.get(index) != offsets[index] for index in self._last.values()):
             raise _LookCloser
-        return columns
+        return PlaceColumns(array("i", [partition for _, partition in self._targets]), offsets)
 
 
 class _Exact:
@@ -284,8 +299,8 @@ class _Exact:
     def has_failed(self) -> bool:
         return self._error is not None
 
-    def callback(self, index: int) -> Callback:
-        return partial(self._arrived, index)
+    def callbacks(self) -> list[Callback]:
+        return [partial(self._arrived, index) for index in range(len(self._columns.offsets))]
 
     def _arrived(self, index: int, error: KafkaError | None, message: Delivered) -> None:
         if error is None:

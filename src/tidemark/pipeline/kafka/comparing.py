@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
 from confluent_kafka import Consumer
 
 from tidemark.config import Config
-from tidemark.ledger.port import CommitRow, SpeltEvent
+from tidemark.ledger.port import CommitRow
+from tidemark.ledger.spelling import SpeltEvents
 from tidemark.mirror.errors import MirrorRefused
 from tidemark.mirror.kafka import ANSWER_WITHIN_S
 from tidemark.mirror.messages import (
@@ -59,7 +60,7 @@ def compare_topics(
                     return Compared(NAME, commits, events)
                 for record, commit in zip(found, chunk.commits, strict=False):
                     _compare_commits(record, commit)
-                kept = [e for e in chunk.events if e.ingress_sequence <= found[-1].last_sequence]
+                kept = chunk.events.upto(found[-1].last_sequence)
                 _compare_events(of_events, found, kept, read_to)
                 commits += len(found)
                 events = found[-1].last_sequence
@@ -125,7 +126,7 @@ def _compare_commits(record: CommitRecord, commit: CommitRow) -> None:
 def _compare_events(
     consumer: Consumer,
     records: Sequence[CommitRecord],
-    events: Iterable[SpeltEvent],
+    events: SpeltEvents,
     read_to: dict[Partition, int],
 ) -> None:
     [plan] = plans(records, _ALL, read_to)
@@ -147,16 +148,13 @@ def _compare_events(
                 raise _Differs(BlockDifference(place, "a message is not in order", str(sequence)))
             before = sequence
             found[sequence] = message.value() or b""
-    for row in events:
-        value = found.get(row.ingress_sequence)
-        if value is None:
-            raise _Differs(
-                BlockDifference(row.stream, "a message is missing", str(row.ingress_sequence))
-            )
-        if value != row.value:
-            raise _Differs(
-                BlockDifference(row.stream, "a message differs", str(row.ingress_sequence))
-            )
+    for sequence, (stream, value) in enumerate(
+        zip(events.streams, events.values, strict=True), events.first_sequence
+    ):
+        there = found.get(sequence)
+        if there != value:
+            what = "a message is missing" if there is None else "a message differs"
+            raise _Differs(BlockDifference(stream, what, str(sequence)))
     if sum(map(checksum_of, found.values())) != plan.checksum:
         raise _Differs(BlockDifference(_name(records[0]), "the checksum of a commit differs"))
 
