@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import sqlite3
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,11 +15,10 @@ from tests.contract.events import START, draft
 from tests.contract.stores import LedgerHome, all_events, append
 from tidemark.errors import LedgerUnavailable
 from tidemark.ingress.drafts import Draft
-from tidemark.ledger import postgres
+from tidemark.ledger import postgres, sqlite, sqlite_connection
 from tidemark.ledger.event_json import event_view
 from tidemark.ledger.port import LedgerStore
 from tidemark.ledger.spelling import SpeltEvents, spelt
-from tidemark.ledger.sqlite import SqliteLedger
 
 TEXTS = (
     *("a", "", "ä €", "\U0001f600", 'say "x"', "back\\slash", "tab\tline\nfeed\rback\bform\f"),
@@ -107,10 +107,14 @@ async def test_more_than_a_store_can_write_down_at_once_is_read_in_parts(
     contents = [f'{{"a":"{str(n) * 3_000}"}}' for n in range(7)]
     await append(ledger, *(draft(f"{n}", data=text) for n, text in enumerate(contents)))
     events = await read(ledger, 0, 7)
-    if isinstance(ledger, SqliteLedger):
-        for connection in ledger._connections:
-            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 10_000)
-    else:
-        monkeypatch.setattr(postgres, "MOST_TEXT_BYTES", 10_000)
-    assert len(await ledger.read_texts(0, 7)) > 2
-    assert await read(ledger, 0, 7) == events
+
+    def connect(path: Path) -> sqlite3.Connection:
+        connection = sqlite_connection.connect(path)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 10_000)
+        return connection
+
+    monkeypatch.setattr(sqlite, "connect", connect)
+    monkeypatch.setattr(postgres, "MOST_TEXT_BYTES", 10_000)
+    limited = await home.open()
+    assert len(await limited.read_texts(0, 7)) > 2
+    assert await read(limited, 0, 7) == events

@@ -21,6 +21,11 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 COMMAND: Final = (sys.executable, "-m", "tests.crash.pipeline_child")
 PATIENCE_S: Final = 300.0
 JAVA_ENDS_WITHIN_S: Final = 30.0
+# All that a batch has, in two lots that can be died at side by side.
+SOME_POINTS: Final = ("pipeline.batch_begun", "pipeline.ordered_written", "views.before_commit")
+OTHER_POINTS: Final = ("pipeline.batch_folded", "views.after_commit", "pipeline.batch_committed")
+# The most rows of a batch, by turns, so that what was given up is not cut the same way again.
+_MAX_ROWS: Final = (14, 6, 11)
 
 
 def job(
@@ -127,3 +132,14 @@ class PipelineProcess:
             raise AssertionError(f"the pipeline {what}: {self.errors()}")
         told: dict[str, Any] = json.loads(line)
         return told
+
+
+def die_at_each(points: Sequence[str], work: Mapping[str, Any]) -> None:
+    """Begins the job and dies at each of the points by turns. Spark takes seconds to start, so a
+    process that goes on after a crash is the next to die."""
+    for point, max_rows in zip(points, _MAX_ROWS, strict=True):
+        cut = {**work, "max_rows": max_rows}
+        # In its second batch: the first is where it goes on after the crash before.
+        with PipelineProcess([cut], crash_at=f"{point}:2") as process:
+            process.started()
+            process.killed_itself()

@@ -16,12 +16,12 @@ from tests.contract.test_trigger_crash import TRIGGER_POINTS
 from tests.contract.test_views_swapping import SWAP_POINTS
 from tests.crash.audit import assert_complete, assert_sound, faults
 from tests.crash.conftest import MakeServer
+from tests.crash.pipelines import OTHER_POINTS, SOME_POINTS
 from tests.crash.reading import SQLITE_SCHEME, read_history
 from tests.crash.senders import Publishers, traffic
 from tests.crash.test_import_crash import IMPORT_POINTS
 from tests.crash.test_landing_crash import LANDING_POINTS
 from tests.crash.test_mirror_crash import MIRROR_POINTS
-from tests.crash.test_pipeline_crash import PIPELINE_POINTS
 from tests.crash.test_webhook_crash import WEBHOOK_POINTS
 from tests.crash.variants import LAZY_COMMITS
 from tests.services.tidemark_server import TidemarkServer
@@ -148,7 +148,8 @@ def test_every_point_is_exercised_and_nothing_else_is_called_a_point() -> None:
         *SERVER_POINTS,
         *MIGRATION_POINTS,
         *IMPORT_POINTS,
-        *PIPELINE_POINTS,
+        *SOME_POINTS,
+        *OTHER_POINTS,
         *LANDING_POINTS,
         *MIRROR_POINTS,
         *SWAP_POINTS,

@@ -1,4 +1,4 @@
-"""A pipeline that reads Kafka and is killed on both sides of its commit ends as any other does."""
+"""A pipeline that reads Kafka and is killed at every named point of a batch ends as any other."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from typing import Final
 
 from tests.contract.events import ManualClock
 from tests.contract.stores import LedgerHome
-from tests.crash.pipelines import PipelineProcess, job
+from tests.crash.pipelines import OTHER_POINTS, SOME_POINTS, PipelineProcess, die_at_each, job
 from tests.folding.mixed import METERS, config_of, fill, mixed_ledger, settings_of
 from tests.services.kafka import shared_broker
 from tests.services.mirroring import MirrorWorld
 from tidemark.config import Config
 
-# What else can be killed is the same, whatever is read.
-POINTS: Final = ("views.before_commit", "views.after_commit")
-LEDGER: Final = mixed_ledger(2, commits=12, entries=3, controls=False)
+LEDGER: Final = mixed_ledger(2, commits=20, entries=3, controls=False)
 SETTINGS: Final = settings_of([meter for meter in METERS if meter.aggregate == "unique"], [])
 
 
@@ -28,7 +26,7 @@ class World(MirrorWorld):
         return config_of(settings, self.path.parent / "mirror", self.ledger_url, self.ledger_url)
 
 
-async def test_a_pipeline_from_kafka_killed_around_its_commit_ends_as_if_nothing_had_happened(
+async def test_a_pipeline_from_kafka_killed_at_every_point_ends_as_if_nothing_had_happened(
     tmp_path: Path,
 ) -> None:
     home = LedgerHome(f"sqlite:///{tmp_path / 'ledger.db'}")
@@ -48,15 +46,15 @@ async def test_a_pipeline_from_kafka_killed_around_its_commit_ends_as_if_nothing
         },
         "pipeline": {**SETTINGS["pipeline"], "source": "kafka"},
     }
-    killed, calm = (
+    some, others, calm = (
         job(settings, tmp_path / name, home.url, f"sqlite:///{tmp_path / name}.db")
-        for name, settings in (("killed", from_kafka), ("calm", SETTINGS))
+        for name, settings in (("some", from_kafka), ("others", from_kafka), ("calm", SETTINGS))
     )
-    for point, max_rows in zip(POINTS, (9, 7), strict=True):
-        with PipelineProcess([{**killed, "max_rows": max_rows}], crash_at=f"{point}:2") as process:
-            process.started()
-            await asyncio.to_thread(process.killed_itself)
-    with PipelineProcess([killed, calm]) as process:
+    await asyncio.gather(
+        asyncio.to_thread(die_at_each, SOME_POINTS, some),
+        asyncio.to_thread(die_at_each, OTHER_POINTS, others),
+    )
+    with PipelineProcess([some, others, calm]) as process:
         process.started()
-        ended, expected = await asyncio.to_thread(process.outcomes, 2)
-    assert ended == expected
+        *ended, expected = await asyncio.to_thread(process.outcomes, 3)
+    assert ended == [expected, expected]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,6 @@ from tests.services.mirroring import MirrorWorld
 from tidemark.app.event_source import event_source
 from tidemark.config import Config
 from tidemark.mirror import sending
-from tidemark.mirror.messages import Message
 from tidemark.pipeline.kafka.errors import KafkaDiffers
 
 SETTINGS = settings_of(
@@ -147,12 +146,14 @@ async def test_a_message_that_was_altered_is_named_and_not_folded(
 ) -> None:
     send = sending.Sender._produce
 
-    def altering(self: Any, topic: str, message: Message, arrived: Any) -> None:
-        if message.headers and message.headers[0][1] == b"7":
-            message = message._replace(
-                value=message.value.replace(b'"tenantId":"', b'"tenantId":"x')
-            )
-        send(self, topic, message, arrived)
+    def altering(self: Any, messages: Iterable[Any]) -> None:
+        def altered() -> Iterator[Any]:
+            for target, (value, key, timestamp, headers), arrived in messages:
+                if headers and headers[0][1] == b"7":
+                    value = value.replace(b'"tenantId":"', b'"tenantId":"x')
+                yield target, (value, key, timestamp, headers), arrived
+
+        send(self, altered())
 
     monkeypatch.setattr(sending.Sender, "_produce", altering)
     async with opened(tmp_path) as world:

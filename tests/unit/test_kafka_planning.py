@@ -26,13 +26,13 @@ def commits_of(
     ends: dict[tuple[str, int], int] = {}
     records, at, last = [], {}, 0
     for number, size in enumerate(sizes, start=1):
-        places: dict[str, dict[int, list[int]]] = {}
+        places: dict[tuple[str, int], list[int]] = {}
         for sequence in range(last + 1, last + size + 1):
             partition = (source.choice("ab"), source.randrange(3))
             offset = ends.get(partition, 0) + (source.random() < 0.2)
             ends[partition] = offset + 1
             at[sequence] = (*partition, offset)
-            places.setdefault(partition[0], {}).setdefault(partition[1], []).append(offset)
+            places.setdefault(partition, []).append(offset)
         commit = CommitRow(number * SECOND, last + 1, last + size, bytes([number % 256]) * 32)
         records.append(commit_record(LEDGER, commit, places, number, {}))
         last += size
@@ -40,7 +40,7 @@ def commits_of(
 
 
 def as_read(records: list[CommitRecord]) -> list[tuple[int, bytes]]:
-    return [(2 * n, encode_commit(record).value) for n, record in enumerate(records)]
+    return [(2 * n, encode_commit(record)[0]) for n, record in enumerate(records)]
 
 
 @given(st.integers(0, 1000), st.lists(st.integers(0, 5), min_size=1), st.integers(1, 12))
