@@ -6,27 +6,33 @@ A real broker, and the consumer that the documentation gives to everyone.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import itertools
 import json
 import random
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from tests.contract.events import START, draft
 from tests.contract.stores import Ledger, LedgerHome, all_commits, all_events, append
 from tests.services.kafka import shared_broker
 from tests.services.mirroring import MirrorWorld, as_mirrored, as_read, wait_until
 from tidemark.app.mirror import MirrorRunning
+from tidemark.errors import LedgerUnavailable
 from tidemark.ingress.drafts import Draft
+from tidemark.ledger import reading as ledger_reading
 from tidemark.ledger.port import CommitRow, CopyState
 from tidemark.mirror import following, sending, topics
 from tidemark.mirror.errors import MirrorFenced, MirrorRefused, MirrorUnavailable
 from tidemark.mirror.following import CommitReader
 from tidemark.mirror.places import Place, place_in
+from tidemark.mirror.position import last_commits, reading
 from tidemark.mirror.sending import Chunk
 from tidemark.pipeline.kafka.comparing import compare_topics
 from tidemark.pipeline.landing.comparing import Compared
@@ -216,25 +222,85 @@ def threads_of_kafka() -> int:
     return sum(name.startswith("rdk:") for name in names)
 
 
+@pytest.mark.parametrize("fails", ["begin", "produce"])
 async def test_a_sender_that_is_closed_is_gone_at_once(
-    sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fails: str, sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that still waits for its turn would later take over from the one that came after it."""
+    """One that still waits for its turn would later take over from the one that came after it.
+
+    It is closed while what made it fail is handled, as `app.mirror` does, and what that holds on to
+    is gone too when it is done.
+    """
     world = world_of(sqlite_home, tmp_path)
     monkeypatch.setattr(sending, "ANSWER_WITHIN_S", 0.0)
     # A client of its own, whose threads would be counted.
     no_topics: Any = None
+
+    def work(held: set[int]) -> None:
+        sender = sending.Sender(world.config, "ledger", no_topics, lambda: False)
+        try:
+            assert threads_of_kafka() > before
+            if fails == "begin":
+                sender.begin()
+            else:
+                sender._produce(broken() for _ in held)
+        finally:
+            sender.close()
+
+    def broken() -> Any:
+        raise MirrorUnavailable("broken", hint="")
+
     gc.disable()
     try:
         before = threads_of_kafka()
-        sender = sending.Sender(world.config, "ledger", no_topics, lambda: False)
-        with pytest.raises(MirrorUnavailable):
-            sender.begin()
-        assert threads_of_kafka() > before
-        sender.close()
+        held = {1}
+        gone = weakref.ref(held)
+        with contextlib.suppress(MirrorUnavailable):
+            work(held)
+        del held
+        assert gone() is None
         assert threads_of_kafka() == before
     finally:
         gc.enable()
+
+
+async def test_a_transaction_that_is_sent_again_counts_its_messages_once(
+    sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = await sqlite_home.open()
+    world = world_of(sqlite_home, tmp_path)
+    await fill(ledger, "first", [3, 2])
+    made, left = sending.producer, [1]
+
+    class Reluctant:
+        """Its first commit asks for the end of the transaction."""
+
+        def __init__(self, *arguments: Any) -> None:
+            self._producer = made(*arguments)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._producer, name)
+
+        def __len__(self) -> int:
+            return len(self._producer)
+
+        def commit_transaction(self, timeout: float) -> None:
+            if left:
+                left.pop()
+                error = KafkaError(KafkaError.CONCURRENT_TRANSACTIONS, txn_requires_abort=True)
+                raise KafkaException(error)
+            self._producer.commit_transaction(timeout)
+
+    monkeypatch.setattr(sending, "producer", Reluctant)
+    await world.mirror()
+    assert not left
+    monkeypatch.undo()
+    with reading(world.config) as consumer:
+        [*_, last] = last_commits(consumer, f"{world.prefix}tidemark.commits")
+    assert sum(int(total) for total in last.totals.values()) == 5
+    await fill(ledger, "second", [4])
+    await world.mirror()
+    await assert_mirrored(world, ledger)
 
 
 async def refused(world: MirrorWorld) -> str:
@@ -428,10 +494,14 @@ async def test_what_is_in_kafka_is_proven_from_the_ledger(
         await world.mirror()
 
 
-@pytest.mark.parametrize(("most_events", "most_bytes"), [(10, 1 << 20), (1_000, 3_000), (5, 100)])
+@pytest.mark.parametrize(
+    ("most_events", "most_bytes", "most_text_bytes"),
+    [(10, 1 << 20, 1 << 20), (1_000, 3_000, 1 << 20), (5, 100, 1 << 20), (1_000, 6_000, 5_000)],
+)
 async def test_commits_are_read_whole_and_no_more_at_once_than_is_wanted(
     most_events: int,
     most_bytes: int,
+    most_text_bytes: int,
     home: LedgerHome,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -440,6 +510,7 @@ async def test_commits_are_read_whole_and_no_more_at_once_than_is_wanted(
     monkeypatch.setattr(following, "PAGE_BYTES", most_bytes // 2)
     monkeypatch.setattr(following, "FIRST_PAGE_EVENTS", 2)
     monkeypatch.setattr(following, "FIRST_COMMITS", 2)
+    monkeypatch.setattr(ledger_reading, "MOST_TEXT_BYTES", most_text_bytes)
     ledger = await home.open()
     source = random.Random(most_bytes)
     for number in range(30):
@@ -454,8 +525,14 @@ async def test_commits_are_read_whole_and_no_more_at_once_than_is_wanted(
     commits = await ledger.read_commits(0, 1_000)
     rows = await all_events(ledger)
     reader, read, chunks = CommitReader(ledger), list[CommitRow](), 0
-    while (chunk := (await reader.after(read[-1].received_at if read else 0)).chunk()).commits:
+    while (found := await reader.after(read[-1].received_at if read else 0)).commits:
+        chunk = found.chunk()
         first, last = chunk.commits[0].first_sequence, chunk.commits[-1].last_sequence
+        # The last page was read while there was room for it, or the first commit was not whole.
+        before = b"\n".join(text.csv.strip() for text in found.texts[:-1])
+        end_of_first = chunk.commits[0].last_sequence - first + 1
+        assert len(before) < most_bytes or len(before.split(b"\n")) < end_of_first
+        assert all(len(text.csv) <= most_text_bytes for text in found.texts)
         assert chunk.events.first_sequence == first
         assert [json.loads(value)["idempotencyKey"] for value in chunk.events.values] == [
             row.idempotency_key for row in rows[first - 1 : last]
@@ -466,6 +543,16 @@ async def test_commits_are_read_whole_and_no_more_at_once_than_is_wanted(
         read += chunk.commits
     assert read == commits
     assert chunks > 5
+
+
+async def test_an_event_that_cannot_be_read_is_named(
+    home: LedgerHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = await home.open()
+    await append(ledger, draft("small"), draft("large", data=f'{{"a":"{"x" * 90_000}"}}'))
+    monkeypatch.setattr(ledger_reading, "MOST_TEXT_BYTES", 80_000)
+    with pytest.raises(LedgerUnavailable, match="the event 2 is too large"):
+        await CommitReader(ledger).after(0)
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import sqlite3
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,9 +13,9 @@ from tests.contract.events import START, draft
 from tests.contract.stores import LedgerHome, all_events, append
 from tidemark.errors import LedgerUnavailable
 from tidemark.ingress.drafts import Draft
-from tidemark.ledger import postgres, sqlite, sqlite_connection
+from tidemark.ledger import reading
 from tidemark.ledger.event_json import event_view
-from tidemark.ledger.port import LedgerStore
+from tidemark.ledger.port import EventText, LedgerStore, TextTooLarge
 from tidemark.ledger.spelling import SpeltEvents, spelt
 
 TEXTS = (
@@ -64,7 +62,7 @@ def is_json(text: str) -> bool:
 
 
 async def read(ledger: LedgerStore, after: int, upto: int) -> SpeltEvents:
-    return spelt(await ledger.read_texts(after, upto), after, upto)
+    return spelt([await ledger.read_text(after, upto)], after, upto)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -88,7 +86,7 @@ async def test_events_are_spelt_as_the_api_shows_them(home: LedgerHome, seed: in
         alone = await read(ledger, sequence - 1, sequence)
         assert alone.values == events.values[sequence - 1 : sequence]
     assert await read(ledger, 5, 7) == SpeltEvents(6, *(column[5:7] for column in events[1:]))
-    assert await ledger.read_texts(7, 7) == []
+    assert await read(ledger, 7, 7) == SpeltEvents(8, [], [], [])
 
 
 async def test_events_that_are_not_there_are_missed(home: LedgerHome) -> None:
@@ -97,24 +95,22 @@ async def test_events_that_are_not_there_are_missed(home: LedgerHome) -> None:
     with pytest.raises(LedgerUnavailable, match="all events from 4 to 5"):
         await read(ledger, 0, 5)
     with pytest.raises(LedgerUnavailable, match="all events from 2 to 5"):
-        spelt([*await ledger.read_texts(0, 1), *await ledger.read_texts(2, 3)], 0, 5)
+        spelt([await ledger.read_text(0, 1), await ledger.read_text(2, 3)], 0, 5)
+    with pytest.raises(LedgerUnavailable, match="events after 0 cannot be read"):
+        spelt([EventText(b"1,2,three", None)], 0, 1)
 
 
-async def test_more_than_a_store_can_write_down_at_once_is_read_in_parts(
+async def test_more_than_is_written_down_at_once_is_refused(
     home: LedgerHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = await home.open()
-    contents = [f'{{"a":"{str(n) * 3_000}"}}' for n in range(7)]
+    contents = [f'{{"a":"{str(n) * 30_000}"}}' for n in range(9)]
     await append(ledger, *(draft(f"{n}", data=text) for n, text in enumerate(contents)))
-    events = await read(ledger, 0, 7)
-
-    def connect(path: Path) -> sqlite3.Connection:
-        connection = sqlite_connection.connect(path)
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 10_000)
-        return connection
-
-    monkeypatch.setattr(sqlite, "connect", connect)
-    monkeypatch.setattr(postgres, "MOST_TEXT_BYTES", 10_000)
-    limited = await home.open()
-    assert len(await limited.read_texts(0, 7)) > 2
-    assert await read(limited, 0, 7) == events
+    events = await read(ledger, 0, 9)
+    monkeypatch.setattr(reading, "MOST_TEXT_BYTES", 100_000)
+    for _ in range(3):
+        with pytest.raises(TextTooLarge):
+            await ledger.read_text(0, 9)
+    # What is asked next is answered.
+    assert await read(ledger, 4, 6) == SpeltEvents(5, *(column[4:6] for column in events[1:]))
+    assert len(await all_events(ledger)) == 9

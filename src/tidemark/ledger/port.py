@@ -48,6 +48,10 @@ class EventText(NamedTuple):
     plain_quantity: Callable[[str], str] | None
 
 
+class TextTooLarge(Exception):
+    """So many events are not written down at once. Fewer may be."""
+
+
 class CommitRow(msgspec.Struct, frozen=True, gc=False):
     """One group that became durable together; a tick has `last_sequence = first_sequence - 1`."""
 
@@ -214,8 +218,8 @@ class LedgerStore(Protocol):
 
     async def read_events(self, event_filter: EventFilter, after: int, limit: int) -> EventPage: ...
 
-    async def read_texts(self, after: int, upto: int) -> list[EventText]:
-        """The events with sequences in `(after, upto]`, usually in one text."""
+    async def read_text(self, after: int, upto: int) -> EventText:
+        """The events with sequences in `(after, upto]`. Raises `TextTooLarge`."""
 
     async def find_event(self, tenant_id: str, idempotency_key: str) -> EventRow | None: ...
 

@@ -21,11 +21,12 @@ from tidemark.clock import Clock
 from tidemark.crash import crash_point
 from tidemark.errors import ClockLeap
 from tidemark.ingress.drafts import CorrectionResolver, Entry, Outcome, Submission
+from tidemark.ledger import reading
 from tidemark.ledger.clock_guard import ClockGuard, ClockRecord
 from tidemark.ledger.copies import LedgerCopies
 from tidemark.ledger.founding import Founding, check_salt, found_ledger
 from tidemark.ledger.global_sequence import GlobalNumbers, NoGlobalNumbers
-from tidemark.ledger.port import EventText, HistoryCommit
+from tidemark.ledger.port import EventText, HistoryCommit, TextTooLarge
 from tidemark.ledger.postgres_migrate import CONNECT_TIMEOUT_S, SCHEMA, migrate
 from tidemark.ledger.postgres_statements import (
     BEGIN,
@@ -42,7 +43,7 @@ from tidemark.ledger.postgres_statements import (
     translated,
     write_clock_record,
 )
-from tidemark.ledger.reading import LedgerReader, Row, TextTooLarge
+from tidemark.ledger.reading import LedgerReader, Row
 from tidemark.ledger.rows import (
     EVENT_COLUMNS,
     EVENT_INSERT_COLUMNS,
@@ -83,9 +84,12 @@ SESSION_SETTINGS = {
 }
 # Without statistics the planner prefers to scan a table that has just begun to grow.
 WRITER_SETTINGS = SESSION_SETTINGS | {"enable_seqscan": "off", "synchronous_commit": "on"}
-# SQLite can write no more at once, and Arrow reads little more than twice as much.
-MOST_TEXT_BYTES = 1_000_000_000
 
+# Nearly all there is. It is known without being read.
+_CONTENT_BYTES = (
+    "SELECT coalesce(sum(octet_length(data)), 0) FROM events"
+    " WHERE ingress_sequence > ? AND ingress_sequence <= ?"
+)
 _HEX_HASH = "encode(content_hash, 'hex')"
 _CSV = (
     f"SELECT {', '.join(EVENT_COLUMNS).replace('content_hash', _HEX_HASH)}"
@@ -340,22 +344,24 @@ class PostgresLedger(LedgerReader, LedgerCopies):
     def _plain_quantity(self, stored: Decimal) -> str:
         return format(stored, "f")
 
-    async def _text(self, after: int, upto: int) -> EventText:
+    async def read_text(self, after: int, upto: int) -> EventText:
+        [[size]] = await self._fetch(_CONTENT_BYTES, after, upto)
         parts: list[bytes] = []
-        size = 0
 
         async def collect(data: bytes) -> None:
             nonlocal size
-            # What is too much is read all the same, and not kept: COPY has no other end.
             size += len(data)
-            if size <= MOST_TEXT_BYTES:
+            # COPY has no end before its end: what is too much is taken, and not kept.
+            if size <= reading.MOST_TEXT_BYTES:
                 parts.append(data)
 
-        with translated():
-            await self._readers.copy_from_query(
-                _CSV % (after, upto), output=collect, format="csv", quote="'", null="NULL"
-            )
-        if size > MOST_TEXT_BYTES:
+        if size <= reading.MOST_TEXT_BYTES:
+            size = 0
+            with translated():
+                await self._readers.copy_from_query(
+                    _CSV % (after, upto), output=collect, format="csv", quote="'", null="NULL"
+                )
+        if size > reading.MOST_TEXT_BYTES:
             raise TextTooLarge
         return EventText(b"".join(parts), None)
 

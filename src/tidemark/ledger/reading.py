@@ -16,7 +16,6 @@ from tidemark.ledger.port import (
     EventFilter,
     EventPage,
     EventRow,
-    EventText,
     KeySearch,
     RejectFilter,
     RejectRow,
@@ -29,16 +28,14 @@ from tidemark.ledger.sequencer import Head, Stored, key_digest
 SCAN_WINDOW = 100_000
 # The most events of one run that are counted.
 RUN_WINDOW = 100_000
+# The most bytes of one text of events.
+MOST_TEXT_BYTES = 64 * 1024 * 1024
 
 _CONTENT_HASH = EVENT_COLUMNS.index("content_hash")
 _QUANTITY = EVENT_COLUMNS.index("quantity")
 
 Row: TypeAlias = Any
 """A row that is read by position; the drivers have no type in common."""
-
-
-class TextTooLarge(Exception):
-    """The store cannot write down so many events at once."""
 
 
 class LedgerReader(ABC):
@@ -59,21 +56,6 @@ class LedgerReader(ABC):
     @abstractmethod
     def _plain_quantity(self, stored: Any) -> str:
         """The quantity as plain decimal text."""
-
-    @abstractmethod
-    async def _text(self, after: int, upto: int) -> EventText:
-        """The events in `(after, upto]`. Raises `TextTooLarge` if they are too many for one."""
-
-    async def read_texts(self, after: int, upto: int) -> list[EventText]:
-        if after >= upto:
-            return []
-        try:
-            return [await self._text(after, upto)]
-        except TextTooLarge:
-            middle = (after + upto) // 2
-            if middle == after:
-                raise
-        return [*await self.read_texts(after, middle), *await self.read_texts(middle, upto)]
 
     async def head(self) -> Head:
         rows = await self._fetch("SELECT last_sequence, received_at, chain FROM ledger")

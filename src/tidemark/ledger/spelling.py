@@ -31,6 +31,7 @@ _CONVERT: Final = pyarrow.csv.ConvertOptions(
     strings_can_be_null=True,
     quoted_strings_can_be_null=False,
 )
+_FOREIGN: Final = "Something else has written to the ledger's database. Bring back a backup."
 _encode = msgspec.json.Encoder().encode
 _any = msgspec.json.Decoder().decode
 
@@ -46,6 +47,8 @@ class SpeltEvents(NamedTuple):
     def upto(self, last_sequence: int) -> SpeltEvents:
         """Those up to a sequence."""
         count = max(0, last_sequence - self.first_sequence + 1)
+        if count >= len(self.values):
+            return self
         return SpeltEvents(
             self.first_sequence,
             self.streams[:count],
@@ -60,7 +63,13 @@ def spelt(texts: Iterable[EventText], after: int, upto: int) -> SpeltEvents:
     causality_keys: list[str | None] = []
     values: list[bytes] = []
     for text in texts:
-        columns = _parsed(text)
+        try:
+            columns = _parsed(text)
+        except pa.ArrowException as error:
+            raise LedgerUnavailable(
+                f"events after {after + len(values):,} cannot be read: {error}",
+                hint=_FOREIGN,
+            ) from error
         if not _follows(columns["ingress_sequence"], after + len(values)):
             break
         streams += columns["stream"].to_pylist()
@@ -69,7 +78,7 @@ def spelt(texts: Iterable[EventText], after: int, upto: int) -> SpeltEvents:
     if len(values) != upto - after:
         raise LedgerUnavailable(
             f"the ledger does not have all events from {after + 1 + len(values):,} to {upto:,}",
-            hint="Something else has written to its database. Bring back a backup.",
+            hint=_FOREIGN,
         )
     return SpeltEvents(after + 1, streams, causality_keys, values)
 
@@ -136,9 +145,9 @@ class _Json:
         if pc.all(is_object).as_py():
             self._add_member(name, content, "")
             return
-        spelt = _changed(content, _each(lambda text: text if _can_be_json(text) else _quoted(text)))
-        name = pc.if_else(pc.equal(spelt, content), name, _text(',"dataText":'))
-        self._add_member(name, spelt, "")
+        shown = _changed(content, _each(lambda text: text if _can_be_json(text) else _quoted(text)))
+        name = pc.if_else(pc.equal(shown, content), name, _text(',"dataText":'))
+        self._add_member(name, shown, "")
 
     def _add_member(self, name: str | pa.Array, column: pa.Array, end: str) -> None:
         if column.null_count == self._count:

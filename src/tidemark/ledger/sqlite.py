@@ -28,12 +28,13 @@ from tidemark.ingress.drafts import (
     Outcome,
     Submission,
 )
+from tidemark.ledger import reading
 from tidemark.ledger.clock_guard import ClockGuard, ClockRecord
 from tidemark.ledger.copies import LedgerCopies
 from tidemark.ledger.founding import Founding, check_salt, found_ledger
 from tidemark.ledger.global_sequence import GlobalNumbers, NoGlobalNumbers
-from tidemark.ledger.port import EventText, HistoryCommit
-from tidemark.ledger.reading import LedgerReader, Row, TextTooLarge
+from tidemark.ledger.port import EventText, HistoryCommit, TextTooLarge
+from tidemark.ledger.reading import LedgerReader, Row
 from tidemark.ledger.rows import (
     EVENT_COLUMNS,
     EVENT_INSERT_COLUMNS,
@@ -75,7 +76,8 @@ _REFUSE = (
     f" VALUES ({', '.join('?' * len(REJECT_INSERT_COLUMNS))})"
 )
 
-# One row, so that it is made without a pause. `%Q` quotes a text, and is NULL for none.
+# One row, so that it is made without a pause. `%Q` quotes a text, and is NULL for none. A text ends
+# at a NUL there: ingress lets none in.
 _CSV = (
     "SELECT CAST(group_concat("
     f"printf('%d,%d,%d,%s{',%Q' * (len(EVENT_COLUMNS) - 4)}',"
@@ -336,8 +338,9 @@ class SqliteLedger(LedgerReader, LedgerCopies):
     def _plain_quantity(self, stored: str) -> str:
         return from_sortable(stored)
 
-    async def _text(self, after: int, upto: int) -> EventText:
+    async def read_text(self, after: int, upto: int) -> EventText:
         def write_down(connection: sqlite3.Connection) -> EventText:
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, reading.MOST_TEXT_BYTES)
             try:
                 [csv] = connection.execute(_CSV, (after, upto)).fetchone()
             except sqlite3.DataError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -17,7 +17,15 @@ from confluent_kafka import Consumer
 from tidemark.clock import MICROS_PER_SECOND, Clock
 from tidemark.config import Config
 from tidemark.crash import crash_point
-from tidemark.ledger.port import CommitRow, CopyState, EventText, LedgerStore, PlacedEvents
+from tidemark.errors import LedgerUnavailable
+from tidemark.ledger.port import (
+    CommitRow,
+    CopyState,
+    EventText,
+    LedgerStore,
+    PlacedEvents,
+    TextTooLarge,
+)
 from tidemark.ledger.spelling import spelt
 from tidemark.mirror.errors import MirrorRefused
 from tidemark.mirror.messages import CommitRecord
@@ -65,6 +73,7 @@ class Mirror:
         self._totals: dict[str, int] = {}
         self.last_sequence = 0
         self.received_at = 0
+        self._ahead: Generator[Chunk] = self._read_ahead()
         # Where what was mirrored last is, is written down while the next is sent.
         self._placing: Future[None] = Future()
         self._placing.set_result(None)
@@ -94,9 +103,9 @@ class Mirror:
     ) -> None:
         """Mirrors until it is stopped, or all that the ledger has now is there."""
         upto = self._wait(self._ledger.head()).received_at if until_caught_up else None
-        ahead = self._read_ahead()
+        self._ahead = self._read_ahead()
         while not self._stop.is_set():
-            chunk = next(ahead)
+            chunk = next(self._ahead)
             if chunk.commits:
                 self._mirror(chunk)
                 on_progress(self.last_sequence, chunk.commits[-1].last_sequence)
@@ -108,12 +117,15 @@ class Mirror:
             self._check_topics()
             if not chunk.commits:
                 self._stop.wait(LOOK_EVERY_S)
-                ahead = self._read_ahead()
+                self._ahead = self._read_ahead()
         self._placing.result()
 
     def close(self) -> None:
         """Ends what was begun."""
+        self._ahead.close()
         self._sender.close()
+        # What it says comes too late. Whoever comes next finds places as they are.
+        self._placing.exception()
 
     def _go_on_from(self, last: CommitRecord, consumer: Consumer) -> None:
         if last.ledger_id != self._ledger.ledger_id:
@@ -206,19 +218,23 @@ class Mirror:
     def state(self) -> CopyState:
         return CopyState(COPY_NAME, self.last_sequence, self.received_at, self._clock.wall_us())
 
-    def _read_ahead(self) -> Iterator[Chunk]:
+    def _read_ahead(self) -> Generator[Chunk]:
         """What is to be mirrored next, read and spelt while what is before it is sent.
 
-        It ends with an empty one.
+        The last one is empty.
         """
         read = self._begun(self._reader.after(self.received_at))
         waiting = deque([self._begun(_spelt(read))])
-        while True:
-            chunk = waiting.popleft().result()
-            while chunk.commits and len(waiting) < CHUNKS_AHEAD:
-                read = self._begun(self._read_behind(read))
-                waiting.append(self._begun(_spelt(read)))
-            yield chunk
+        try:
+            while waiting:
+                chunk = waiting.popleft().result()
+                while chunk.commits and len(waiting) < CHUNKS_AHEAD:
+                    read = self._begun(self._read_behind(read))
+                    waiting.append(self._begun(_spelt(read)))
+                yield chunk
+        finally:
+            for unused in waiting:
+                unused.cancel()
 
     async def _read_behind(self, before: Future[Read]) -> Read:
         read = await asyncio.wrap_future(before)
@@ -275,12 +291,21 @@ class CommitReader:
         size = 0
         while position < last and (size < MOST_BYTES or position < commits[0].last_sequence):
             upto = min(last, position + self._events_a_page)
-            found = await self._ledger.read_texts(position, upto)
-            read = max(1, sum(len(text.csv) for text in found))
+            try:
+                text = await self._ledger.read_text(position, upto)
+            except TextTooLarge as error:
+                if upto == position + 1:
+                    raise LedgerUnavailable(
+                        f"the event {upto:,} is too large to be mirrored",
+                        hint="No event as large is let in. Look at who has written it.",
+                    ) from error
+                self._events_a_page = (upto - position) // 2
+                continue
+            read = max(1, len(text.csv))
             # Events may be of any size: the next page is as large as the bytes of this one allow.
             self._events_a_page = max(1, min(MOST_EVENTS, PAGE_BYTES * (upto - position) // read))
             size += read
-            texts += found
+            texts.append(text)
             position = upto
         whole = [commit for commit in commits if commit.last_sequence <= position]
         return Read(whole, texts, after, position)

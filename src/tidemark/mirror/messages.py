@@ -124,7 +124,8 @@ async def mirrored_checksum(ledger: LedgerStore, sequence: int) -> int | None:
     """That of the message of an event; None if there is none."""
     if (await ledger.head()).last_sequence < sequence:
         return None
-    [value] = spelt(await ledger.read_texts(sequence - 1, sequence), sequence - 1, sequence).values
+    text = await ledger.read_text(sequence - 1, sequence)
+    [value] = spelt([text], sequence - 1, sequence).values
     return checksum_of(value)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from array import array
 from collections import defaultdict
@@ -79,12 +81,11 @@ class Sender:
         `totals` is how many messages each topic has, and then has with them.
         """
         self._trouble.said = ""
-        try:
+        with contextlib.suppress(_LookCloser):
             return self._send(chunk, totals, _Sparing)
-        except _LookCloser:
-            # Rare, and takes longer: each message is asked for by itself.
-            self.give_up()
-            return self._send(chunk, totals, _Exact)
+        # Rare, and takes longer: each message is asked for by itself.
+        self.give_up()
+        return self._send(chunk, totals, _Exact)
 
     def _send(
         self,
@@ -104,9 +105,10 @@ class Sender:
             self._wait_for_all(watched)
             places = watched.places()
             crash_point("mirror.events_sent")
-            self._send_commits(chunk, targets, places, checksums, totals)
+            totals_then = self._send_commits(chunk, targets, places, checksums, totals)
             crash_point("mirror.before_commit")
             self._producer.commit_transaction(TRANSACTION_WITHIN_S)
+            totals.update(totals_then)
             crash_point("mirror.committed")
         except KafkaException as error:
             if watch is _Sparing and error.args[0].txn_requires_abort():
@@ -117,11 +119,11 @@ class Sender:
     def give_up(self) -> None:
         """Ends what was begun and not finished, as far as that can be done."""
         self._producer.purge()
-        try:
-            self._producer.abort_transaction(_GIVE_UP_S)
-        except KafkaException:
-            # There is none, or the brokers are away: who begins next ends it.
-            return
+        # By another thread: whatever the client raises while this one handles an exception keeps
+        # that exception for ever, with all that its frames hold.
+        ending = threading.Thread(target=_abort, args=[self._producer])
+        ending.start()
+        ending.join()
 
     def close(self) -> None:
         """Gives up, and leaves nothing that goes on by itself.
@@ -151,10 +153,11 @@ class Sender:
         targets: Sequence[Target],
         places: PlaceColumns,
         checksums: Sequence[int],
-        totals: dict[str, int],
-    ) -> None:
+        totals: Mapping[str, int],
+    ) -> dict[str, int]:
+        """How many messages each topic then has."""
         watched = _Exact(chunk, [])
-        counts = totals.copy()
+        counts = dict(totals)
 
         def messages() -> Iterator[tuple[Target, Message, Callback]]:
             begin = 0
@@ -174,14 +177,13 @@ class Sender:
         self._wait_for_all(watched)
         assert watched.commit_offset is not None
         self.ends[self._topics.commits, 0] = watched.commit_offset + 1
-        totals.update(counts)
+        return counts
 
     def _produce(self, messages: Iterable[tuple[Target, Message, Callback | None]]) -> None:
-        produce = self._producer.produce
         for (topic, partition), (value, key, timestamp, headers), arrived in messages:
             while True:
                 try:
-                    produce(
+                    self._producer.produce(
                         topic, value, key, partition, arrived, timestamp=timestamp, headers=headers
                     )
                     break
@@ -218,6 +220,12 @@ class Sender:
         return found
 
 
+def _abort(producer: Any) -> None:
+    # If it raises, there is none, or the brokers are away: who begins next ends it.
+    with contextlib.suppress(KafkaException):
+        producer.abort_transaction(_GIVE_UP_S)
+
+
 class _Trouble:
     """What the client says about the brokers. It knows nothing of who uses the client: that would
     keep both alive."""
@@ -252,9 +260,9 @@ class _Sparing:
 
     def __init__(self, chunk: Chunk, targets: Sequence[Target]) -> None:
         self._targets = targets
-        used, backwards = dict.fromkeys(targets), targets[::-1]
-        self._first = {target: targets.index(target) for target in used}
-        self._last = {target: len(targets) - 1 - backwards.index(target) for target in used}
+        places = range(len(targets))
+        self._first = dict(zip(reversed(targets), reversed(places), strict=True))
+        self._last = dict(zip(targets, places, strict=True))
         self._offsets: dict[int, int] = {}
         self.has_failed = False
 
