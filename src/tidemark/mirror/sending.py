@@ -180,17 +180,28 @@ class Sender:
         return counts
 
     def _produce(self, messages: Iterable[tuple[Target, Message, Callback | None]]) -> None:
-        for (topic, partition), (value, key, timestamp, headers), arrived in messages:
-            while True:
-                try:
-                    self._producer.produce(
-                        topic, value, key, partition, arrived, timestamp=timestamp, headers=headers
-                    )
-                    break
-                except BufferError:
-                    # As much waits to be sent as may.
-                    self._producer.poll(_POLL_S)
-                    self._require_going_on()
+        produce = self._producer.produce
+        try:
+            for (topic, partition), (value, key, timestamp, headers), arrived in messages:
+                while True:
+                    try:
+                        produce(
+                            topic,
+                            value,
+                            key,
+                            partition,
+                            arrived,
+                            timestamp=timestamp,
+                            headers=headers,
+                        )
+                        break
+                    except BufferError:
+                        # As much waits to be sent as may.
+                        self._producer.poll(_POLL_S)
+                        self._require_going_on()
+        finally:
+            # Else whatever is raised here keeps the client.
+            del produce
 
     def _wait_for_all(self, watched: _Sparing | _Exact) -> None:
         began = time.monotonic()
