@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -15,6 +16,7 @@ from prometheus_client import (
     generate_latest,
     multiprocess,
 )
+from prometheus_client.metrics_core import Metric
 
 from tidemark.errors import TidemarkError
 from tidemark.ingress.drafts import Outcome
@@ -159,7 +161,25 @@ class Metrics:
         registry = self.registry
         if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
             registry = CollectorRegistry()
-            multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+            _AllWorkers(registry)  # type: ignore[no-untyped-call]
             for collector in self._looked_up:
                 registry.register(collector)
         return Response(200, generate_latest(registry), CONTENT_TYPE_LATEST.encode())
+
+
+class _AllWorkers(multiprocess.MultiProcessCollector):
+    """Reads what the workers have written, but for files that nothing was written to yet: a worker
+    that starts has such a one for a moment, and one that was killed then leaves it for ever."""
+
+    def collect(self) -> Iterable[Metric]:
+        files = [file for file in Path(self._path).glob("*.db") if _has_content(file)]
+        found: Iterable[Metric] = self.merge(map(str, files))  # type: ignore[no-untyped-call]
+        return found
+
+
+def _has_content(file: Path) -> bool:
+    try:
+        return file.stat().st_size > 0
+    except FileNotFoundError:
+        # Its worker has ended since.
+        return False
