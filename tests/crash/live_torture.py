@@ -13,7 +13,6 @@ evidence.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import logging
@@ -37,7 +36,7 @@ from tests.crash.live_world import (
     settings,
     some_change,
 )
-from tests.crash.torture import STORES, Broken, Store, say
+from tests.crash.tormenting import STORES, Broken, Store, run, say, summary
 from tests.services.postgres import PostgresServer
 from tidemark.live.errors import TriggersUnavailable
 from tidemark.live.triggers.definition import Trigger, read_where
@@ -329,36 +328,20 @@ async def torture(
                 f"{tally['kills']}/{count} kills in {seconds:.0f} s; round {tally['rounds']}, "
                 f"{store}: {tally['events']} events, {tally['checks']} checks of subscribers so far"
             )
-    say(summary(tally, seed, time.monotonic() - began))
+    say(summary(tally, "kills", seed, time.monotonic() - began))
     return 0
 
 
-def summary(tally: Counter[str], seed: int, seconds: float) -> str:
-    return "\n".join(
-        [
-            f"seed {seed}: {tally['kills']} kills in {seconds:.0f} s, nothing broken",
-            *(f"  {times:6} {what}" for what, times in sorted(tally.items())),
-        ]
-    )
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.crash.live_torture",
-        description="Kill Tidemark at random moments and hold what is live against the rows.",
-    )
-    parser.add_argument("--seed", type=int, default=1, help="decides what changes and is killed")
-    parser.add_argument("--count", type=int, default=200, help="how many times to kill")
-    parser.add_argument("--store", choices=[*STORES, "both"], default="both")
-    given = parser.parse_args(argv)
     # That a pool finds its database away is what is meant to happen.
     logging.getLogger("asyncpg").setLevel(logging.CRITICAL)
-    stores = STORES if given.store == "both" else (given.store,)
-    try:
-        return asyncio.run(torture(given.seed, given.count, stores))
-    except KeyboardInterrupt:
-        say("interrupted")
-        return 130
+    return run(
+        torture,
+        argv,
+        module="tests.crash.live_torture",
+        does="Kill Tidemark at random moments and hold what is live against the rows.",
+        strikes=200,
+    )
 
 
 if __name__ == "__main__":

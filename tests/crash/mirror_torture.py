@@ -12,7 +12,6 @@ with 1 at the first broken rule, and keeps the evidence.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import json
@@ -28,14 +27,13 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaException
 
-from tests.contract.events import START, draft
+from tests.contract.mirrored import some
 from tests.contract.stores import Ledger, LedgerHome, all_commits, all_events, append
-from tests.crash.torture import STORES, Broken, Store, say
+from tests.crash.tormenting import STORES, Broken, Store, run, say, summary
 from tests.services.kafka import KafkaBroker
 from tests.services.mirror_process import MirrorProcess
 from tests.services.mirroring import MirrorWorld, as_mirrored, as_read
 from tests.services.postgres import PostgresServer
-from tidemark.ingress.drafts import Draft
 from tidemark.mirror.following import COPY_NAME
 from tidemark.mirror.places import Place, place_in
 
@@ -50,7 +48,6 @@ LONGEST_REST_S: Final = 0.15
 LARGEST: Final = (1, 10, 60)
 # How often a publisher only lets time pass.
 TICK_SHARE: Final = 0.1
-STREAMS: Final = ("usage", "trades")
 BLOWS: Final = {
     "killed: mirror": 0.5,
     "killed: mirror, starting": 0.15,
@@ -142,10 +139,8 @@ class Round:
             if choose.random() < TICK_SHARE:
                 await ledger.tick(0)
             else:
-                drafts = [
-                    _draft(choose, f"{name}-{count + n}") for n in range(choose.randint(1, largest))
-                ]
-                count += len(drafts)
+                count += 1
+                drafts = some(choose, f"{name}-{count}", choose.randint(1, largest))
                 await append(ledger, *drafts)
             await asyncio.sleep(choose.uniform(0, LONGEST_REST_S))
 
@@ -267,21 +262,6 @@ class Round:
         return self._world.read()
 
 
-def _draft(choose: random.Random, key: str) -> Draft:
-    """Of one of two streams; some are of runs, with times in no order."""
-    stream = choose.choice(STREAMS)
-    return draft(
-        key,
-        key,
-        stream=stream,
-        metric="calls" if stream == "usage" else None,
-        quantity=str(choose.randrange(100)) if stream == "usage" else None,
-        data='{"a":"\\u00e4 \\"x\\"","b":1.10}' if choose.random() < 0.5 else None,
-        causality_key=choose.choice([None, "run-1", "Lauf ä"]),
-        occurred_at=START + choose.randrange(10**9),
-    )
-
-
 def _require_beginning(found: list[tuple[Any, Any]], expected: list[tuple[Any, Any]]) -> None:
     for number, (one, other) in enumerate(zip(found, expected, strict=False)):
         if one != other:
@@ -344,34 +324,18 @@ async def torture(
                 f"{tally['rounds']}, {store}: {tally['events']} events in {tally['commits']} "
                 f"commits so far, {tally['checks']} checks, nothing broken"
             )
-    say(summary(tally, seed, time.monotonic() - began))
+    say(summary(tally, "blows", seed, time.monotonic() - began))
     return 0
 
 
-def summary(tally: Counter[str], seed: int, seconds: float) -> str:
-    return "\n".join(
-        [
-            f"seed {seed}: {tally['blows']} blows in {seconds:.0f} s, nothing broken",
-            *(f"  {times:6} {what}" for what, times in sorted(tally.items())),
-        ]
-    )
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.crash.mirror_torture",
-        description="Kill the mirror and its broker at random moments and read the topics.",
+    return run(
+        torture,
+        argv,
+        module="tests.crash.mirror_torture",
+        does="Kill the mirror and its broker at random moments and read the topics.",
+        strikes=50,
     )
-    parser.add_argument("--seed", type=int, default=1, help="decides what comes in and is killed")
-    parser.add_argument("--count", type=int, default=50, help="how many times to strike")
-    parser.add_argument("--store", choices=[*STORES, "both"], default="both")
-    given = parser.parse_args(argv)
-    stores = STORES if given.store == "both" else (given.store,)
-    try:
-        return asyncio.run(torture(given.seed, given.count, stores))
-    except KeyboardInterrupt:
-        say("interrupted")
-        return 130
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ one go, and both must hold the same. Ends with 1 where they do not, and keeps th
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import random
@@ -25,7 +24,7 @@ from typing import Any, Final
 from tests.contract.events import ManualClock
 from tests.contract.stores import LedgerHome
 from tests.crash.pipelines import PipelineProcess, job
-from tests.crash.torture import STORES, Broken, Store, say
+from tests.crash.tormenting import STORES, Broken, Store, run, say
 from tests.folding.mixed import (
     BY_ALL,
     BY_PLACE,
@@ -150,20 +149,13 @@ async def torture(seed: int, count: int, stores: Sequence[Store] = STORES) -> in
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.crash.pipeline_torture",
-        description="Kill the pipeline at random moments and compare its views with a rebuild.",
+    return run(
+        torture,
+        argv,
+        module="tests.crash.pipeline_torture",
+        does="Kill the pipeline at random moments and compare its views with a rebuild.",
+        strikes=20,
     )
-    parser.add_argument("--seed", type=int, default=1, help="decides what arrives and when to kill")
-    parser.add_argument("--count", type=int, default=20, help="how many times to kill")
-    parser.add_argument("--store", choices=[*STORES, "both"], default="both")
-    given = parser.parse_args(argv)
-    stores = STORES if given.store == "both" else (given.store,)
-    try:
-        return asyncio.run(torture(given.seed, given.count, stores))
-    except KeyboardInterrupt:
-        say("interrupted")
-        return 130
 
 
 if __name__ == "__main__":

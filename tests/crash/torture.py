@@ -11,7 +11,6 @@ the evidence.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import dataclasses
@@ -22,17 +21,15 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from tests.crash.audit import faults
 from tests.crash.history import History
 from tests.crash.reading import SQLITE_SCHEME
 from tests.crash.senders import Publishers, traffic
+from tests.crash.tormenting import STORES, Broken, Store, run, say
 from tests.crash.variants import VariantServer
 from tests.services.postgres import PostgresServer
-
-Store: TypeAlias = Literal["sqlite", "postgres"]
-STORES: Final[tuple[Store, ...]] = ("sqlite", "postgres")
 
 KILLS_A_ROUND: Final = (6, 12)
 LONGEST_WAIT_S: Final = 0.5
@@ -42,10 +39,6 @@ DATABASE_SHARE: Final = 0.1
 STARTING_SHARE: Final = 0.15
 TWO_PROCESSES_SHARE: Final = 0.5
 ROUND_ENDS_WITHIN_S: Final = 60.0
-
-
-class Broken(Exception):
-    """A rule is broken; the message is the evidence."""
 
 
 @dataclasses.dataclass
@@ -222,30 +215,18 @@ def summary(tally: Tally, seed: int, seconds: float) -> str:
     )
 
 
-def say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
-
-
 def _write_lines(path: Path, rows: Iterable[object]) -> None:
     path.write_text("".join(f"{row}\n" for row in rows))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.crash.torture",
-        description="Kill Tidemark at random moments under load and check its ledger each time.",
+    return run(
+        torture,
+        argv,
+        module="tests.crash.torture",
+        does="Kill Tidemark at random moments under load and check its ledger each time.",
+        strikes=200,
     )
-    parser.add_argument("--seed", type=int, default=1, help="decides what is sent and killed")
-    parser.add_argument("--count", type=int, default=200, help="how many times to kill")
-    parser.add_argument("--store", choices=[*STORES, "both"], default="both")
-    given = parser.parse_args(argv)
-    stores = STORES if given.store == "both" else (given.store,)
-    try:
-        return asyncio.run(torture(given.seed, given.count, stores))
-    except KeyboardInterrupt:
-        say("interrupted")
-        return 130
 
 
 if __name__ == "__main__":

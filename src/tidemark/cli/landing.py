@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from tidemark.cli.beside_server import run_as_child
+from tidemark.cli.copying import Told, copy_and_show, tell_nobody
 from tidemark.cli.long_work import run_beside
 from tidemark.cli.options import Configured, config_option, configuration, json_option
-from tidemark.cli.outcome import ExitCode, Terminated
+from tidemark.cli.outcome import ExitCode
 from tidemark.cli.output import write_json, write_line
-from tidemark.cli.progress import show_progress
-from tidemark.clock import MICROS_PER_SECOND, SystemClock
 from tidemark.errors import ConfigError
 from tidemark.ops.workers import follow_parent
 
 if TYPE_CHECKING:
-    from tidemark.app.landing import Landing, OnProgress
+    from tidemark.app.landing import Landing
 
 
 @click.command
@@ -45,43 +45,20 @@ def land(until_caught_up: bool, config_path: Path | None, as_json: bool) -> int:
             hint="Set landing.parquet.enabled or landing.clickhouse.enabled to true.",
             field="landing",
         )
-    if is_child:
-        return run_as_child(
-            "landing",
-            lambda: _land(configured, lambda target, done, total: None, until_caught_up=False),
-        )
-    clock = SystemClock()
-    began_us = clock.elapsed_us()
-    with show_progress(clock, "tidemark.app") as progress:
-        progress.begin("landing", None)
 
-        def told(target: str, done: int, total: int) -> None:
-            seconds = max(1, clock.elapsed_us() - began_us) / MICROS_PER_SECOND
-            rate = f"{done / seconds:,.0f} events/s"
-            progress.update(done, f"{target}: sequence {done:,} of {total:,}, {rate}")
-
-        try:
-            found = _land(configured, told, until_caught_up=until_caught_up)
-        except (KeyboardInterrupt, Terminated):
-            if until_caught_up:
-                raise
-            found = None
-    _conclude(configured, found, as_json=as_json)
-    return ExitCode.OK
-
-
-def _land(
-    configured: Configured, on_progress: OnProgress, *, until_caught_up: bool
-) -> list[Landing] | None:
-    def work(stop: threading.Event) -> list[Landing] | None:
+    def work(told: Told, stop: threading.Event) -> list[Landing] | None:
         # Loaded here: it takes a moment, in which a signal is to be heard too.
         from tidemark.app.landing import run_landing
 
         return run_landing(
-            configured.config, until_caught_up=until_caught_up, on_progress=on_progress, stop=stop
+            configured.config, until_caught_up=until_caught_up, on_progress=told, stop=stop
         )
 
-    return run_beside(work)
+    if is_child:
+        return run_as_child("landing", lambda: run_beside(partial(work, tell_nobody)))
+    found = copy_and_show("landing", work, is_to_end=until_caught_up)
+    _conclude(configured, found, as_json=as_json)
+    return ExitCode.OK
 
 
 def _conclude(configured: Configured, found: list[Landing] | None, *, as_json: bool) -> None:

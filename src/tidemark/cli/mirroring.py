@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from tidemark.cli.beside_server import run_as_child
+from tidemark.cli.copying import Told, copy_and_show, tell_nobody
 from tidemark.cli.long_work import run_beside
 from tidemark.cli.options import Configured, config_option, configuration, json_option
-from tidemark.cli.outcome import ExitCode, Terminated
+from tidemark.cli.outcome import ExitCode
 from tidemark.cli.output import write_json, write_line
-from tidemark.cli.progress import show_progress
-from tidemark.clock import MICROS_PER_SECOND, SystemClock
 from tidemark.ops.workers import follow_parent
 
 if TYPE_CHECKING:
-    from tidemark.app.mirror import Mirrored, OnProgress
+    from tidemark.app.mirror import Mirrored
 
 
 @click.command
@@ -38,46 +38,23 @@ def mirror(until_caught_up: bool, config_path: Path | None, as_json: bool) -> in
     """
     is_child = follow_parent()
     configured = configuration(config_path)
-    if is_child:
-        return run_as_child(
-            "the mirror",
-            lambda: _mirror(configured, lambda done, total: None, until_caught_up=False),
-        )
-    clock = SystemClock()
-    began_us = clock.elapsed_us()
-    first: int | None = None
-    with show_progress(clock, "tidemark.app") as progress:
-        progress.begin("mirroring", None)
 
-        def told(done: int, total: int) -> None:
-            nonlocal first
-            first = done if first is None else first
-            seconds = max(1, clock.elapsed_us() - began_us) / MICROS_PER_SECOND
-            rate = f"{(done - first) / seconds:,.0f} events/s"
-            progress.update(done, f"sequence {done:,}, {rate}")
-
-        try:
-            found = _mirror(configured, told, until_caught_up=until_caught_up)
-        except (KeyboardInterrupt, Terminated):
-            if until_caught_up:
-                raise
-            found = None
-    _conclude(configured, found, as_json=as_json)
-    return ExitCode.OK
-
-
-def _mirror(
-    configured: Configured, on_progress: OnProgress, *, until_caught_up: bool
-) -> Mirrored | None:
-    def work(stop: threading.Event) -> Mirrored | None:
+    def work(told: Told, stop: threading.Event) -> Mirrored | None:
         # Loaded here: it takes a moment, in which a signal is to be heard too.
         from tidemark.app.mirror import run_mirror
 
         return run_mirror(
-            configured.config, until_caught_up=until_caught_up, on_progress=on_progress, stop=stop
+            configured.config,
+            until_caught_up=until_caught_up,
+            on_progress=lambda done, total: told("Kafka", done, total),
+            stop=stop,
         )
 
-    return run_beside(work)
+    if is_child:
+        return run_as_child("the mirror", lambda: run_beside(partial(work, tell_nobody)))
+    found = copy_and_show("mirroring", work, is_to_end=until_caught_up)
+    _conclude(configured, found, as_json=as_json)
+    return ExitCode.OK
 
 
 def _conclude(configured: Configured, found: Mirrored | None, *, as_json: bool) -> None:

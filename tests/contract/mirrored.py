@@ -1,0 +1,80 @@
+"""A ledger and the topics that it is mirrored to, for tests of the mirror."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.contract.events import START, draft
+from tests.contract.stores import Ledger, LedgerHome, all_commits, all_events, append
+from tests.services.kafka import shared_broker
+from tests.services.mirroring import MirrorWorld, as_mirrored, as_read
+from tidemark.ingress.drafts import Draft
+from tidemark.ledger.port import CopyState
+from tidemark.mirror.following import CommitReader
+from tidemark.mirror.sending import Chunk
+from tidemark.pipeline.kafka.comparing import compare_topics
+from tidemark.pipeline.landing.comparing import Compared
+
+STREAMS = ("usage", "trades")
+
+
+async def ledger_and_world(home: LedgerHome, directory: Path) -> tuple[Ledger, MirrorWorld]:
+    """A new ledger, and topics of its own on the broker that the tests share."""
+    return await home.open(), MirrorWorld(directory, home.url, shared_broker())
+
+
+def some(source: random.Random, name: str, count: int) -> list[Draft]:
+    """Events of two streams, some of runs, with times in no order."""
+    return [
+        draft(
+            f"{name}-{n}",
+            stream=(stream := source.choice(STREAMS)),
+            metric="calls" if stream == "usage" else None,
+            quantity=str(source.randrange(100)) if stream == "usage" else None,
+            data='{"a":"\\u00e4 \\"x\\"","b":1.10}' if source.random() < 0.5 else None,
+            causality_key=source.choice([None, "run-1", "Lauf ä"]),
+            occurred_at=START + source.randrange(10**9),
+        )
+        for n in range(count)
+    ]
+
+
+async def fill(ledger: Ledger, name: str, sizes: list[int]) -> None:
+    source = random.Random(name)
+    for number, size in enumerate(sizes):
+        if size:
+            await append(ledger, *some(source, f"{name}-{number}", size))
+        else:
+            await ledger.tick(0)
+
+
+async def assert_mirrored(world: MirrorWorld, ledger: Ledger) -> None:
+    expected = as_mirrored(await all_commits(ledger), await all_events(ledger))
+    assert as_read(await asyncio.to_thread(world.read)) == expected
+
+
+async def told_of(ledger: Ledger, is_so: Callable[[CopyState], bool]) -> CopyState:
+    """What the mirror says of itself, as soon as it says this."""
+    async with asyncio.timeout(90):
+        while True:
+            told = (await ledger.copies()).get("mirror")
+            if told is not None and is_so(told):
+                return told
+            await asyncio.sleep(0.05)
+
+
+async def compared(world: MirrorWorld, ledger: Ledger) -> Compared:
+    loop = asyncio.get_running_loop()
+
+    reader = CommitReader(ledger)
+
+    def next_chunk(received_at: int) -> Chunk:
+        work = reader.after(received_at)
+        return asyncio.run_coroutine_threadsafe(work, loop).result().chunk()
+
+    found = await asyncio.to_thread(compare_topics, world.config, next_chunk)
+    assert found is not None
+    return found

@@ -1,0 +1,153 @@
+"""Topics that stand in the way of the mirror: told, never written past, and gone on when mended."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.contract.events import draft
+from tests.contract.mirrored import assert_mirrored, fill, ledger_and_world, told_of
+from tests.contract.stores import LedgerHome, append
+from tests.services.mirroring import MirrorWorld
+from tidemark.ledger.port import CopyState
+from tidemark.mirror import following
+from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable
+
+
+async def refused(world: MirrorWorld) -> str:
+    with pytest.raises(MirrorRefused) as raised:
+        await world.mirror()
+    assert raised.value.hint
+    return raised.value.message
+
+
+async def test_topics_that_lose_messages_are_refused_and_named(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await fill(ledger, "events", [20])
+    await world.mirror()
+    usage = f"{world.prefix}usage"
+    await asyncio.to_thread(world.set_option, usage, "retention.ms", "60000")
+    assert f"{usage} does not keep its messages: it has retention.ms=60000" in await refused(world)
+    world.configure(mirror__allow_short_retention=True)
+    await world.mirror()
+    world.configure()
+    await asyncio.to_thread(world.set_option, usage, "retention.ms", "-1")
+    await asyncio.to_thread(world.set_option, usage, "cleanup.policy", "compact")
+    assert "cleanup.policy=compact" in await refused(world)
+    await asyncio.to_thread(world.set_option, usage, "cleanup.policy", "delete")
+    await world.mirror()
+    await asyncio.to_thread(world.remove_topics, usage)
+    assert f"the topic {usage} held" in await refused(world)
+    # All of them gone, it begins anew.
+    await asyncio.to_thread(world.remove_topics, *world.topics())
+    await world.mirror()
+    await assert_mirrored(world, ledger)
+
+
+async def test_topics_of_another_history_are_refused_and_left_alone(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await fill(ledger, "events", [3])
+    await world.mirror()
+    other = LedgerHome(f"sqlite:///{tmp_path / 'other.db'}")
+    another = await other.open()
+    try:
+        await fill(another, "events", [3])
+        world.configure(ledger__url=other.url)
+        assert f"is of the ledger {ledger.ledger_id}" in await refused(world)
+        # The same ledger, as it was before.
+        await other.sql("UPDATE ledger SET ledger_id = '" + ledger.ledger_id + "'")
+        assert "the topics hold 3 events" in await refused(world)
+    finally:
+        await other.close()
+    world.configure()
+    await asyncio.to_thread(world.remove_topics, world.commits_topic)
+    assert "tells of them" in await refused(world)
+
+
+async def test_an_event_too_large_for_its_topic_is_named_and_nothing_is_skipped(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await fill(ledger, "events", [2])
+    await world.mirror()
+    usage = f"{world.prefix}usage"
+    await asyncio.to_thread(world.set_option, usage, "max.message.bytes", "2000")
+    # Packed, it is no smaller.
+    content = random.Random(1).randbytes(4000).hex()
+    await append(ledger, draft("large", data=f'"{content}"'), draft("small"))
+    with pytest.raises(MirrorUnavailable, match=rf"the event 3 is too large for the topic {usage}"):
+        await world.mirror()
+    assert len(await asyncio.to_thread(world.read)) == 1
+    await asyncio.to_thread(world.set_option, usage, "max.message.bytes", "1000000")
+    await world.mirror()
+    await assert_mirrored(world, ledger)
+
+
+async def test_what_stands_in_the_way_is_told_and_mended_while_it_runs(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await fill(ledger, "events", [5])
+    await world.mirror()
+    usage = f"{world.prefix}usage"
+    await asyncio.to_thread(world.set_option, usage, "retention.ms", "60000")
+    with world.mirroring() as failures:
+        told = await told_of(ledger, lambda told: told.error is not None)
+        assert told.error is not None
+        assert (told.error.code, told.last_sequence) == ("mirror_refused", 5)
+        await asyncio.to_thread(world.set_option, usage, "retention.ms", "-1")
+        await fill(ledger, "more", [2])
+        await told_of(ledger, lambda told: told.error is None and told.last_sequence == 7)
+        assert not failures
+    await assert_mirrored(world, ledger)
+
+
+async def test_a_topic_that_somebody_else_has_begun_is_refused_also_for_a_stream_of_old(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await fill(ledger, "events", [3])
+    await world.mirror()
+    # The configuration does not name it any more, and the ledger has its events.
+    await asyncio.to_thread(world.write, "old", b"{}")
+    await asyncio.to_thread(world.set_option, f"{world.prefix}old", "retention.ms", "-1")
+    await append(ledger, draft("of-old", stream="old"))
+    assert f"the topic {world.prefix}old has messages" in await refused(world)
+    await asyncio.to_thread(world.remove_topics, f"{world.prefix}old")
+    await world.mirror()
+    await assert_mirrored(world, ledger)
+
+
+async def test_topics_are_looked_at_while_events_come_in(
+    sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "CHECK_EVERY_US", 0)
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    said: list[CopyState] = []
+
+    async def steadily() -> None:
+        for number in itertools.count():
+            await append(ledger, draft(f"{number}"))
+            if "mirror" in (copies := await ledger.copies()):
+                said.append(copies["mirror"])
+            await asyncio.sleep(0.01)
+
+    with world.mirroring():
+        coming = asyncio.create_task(steadily())
+        await told_of(ledger, lambda told: told.last_sequence > 50)
+        # What was just committed is not taken for lost.
+        assert [told.error for told in said if told.error is not None] == []
+        usage = f"{world.prefix}usage"
+        await asyncio.to_thread(world.set_option, usage, "retention.ms", "60000")
+        told = await told_of(ledger, lambda told: told.error is not None)
+        coming.cancel()
+    assert told.error is not None
+    assert told.error.code == "mirror_refused"
