@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import aiohttp
@@ -30,9 +30,17 @@ class Watch:
             self.last = sequence
         self.looks += 1
 
-    async def reached(self, sequence: int, timeout_s: float = 30.0) -> None:
+    async def reached(self, sequence: int) -> None:
+        """Returns when it has seen this number."""
+        await self._until(lambda: self.last >= sequence)
+
+    async def looked(self, times: int) -> None:
+        """Returns when it has looked so often."""
+        await self._until(lambda: self.looks >= times)
+
+    async def _until(self, is_so: Callable[[], bool], timeout_s: float = 30.0) -> None:
         async with asyncio.timeout(timeout_s):
-            while self.last < sequence:  # noqa: ASYNC110 (what it waits for is in a database)
+            while not is_so():  # noqa: ASYNC110 (what it waits for is in a database)
                 await asyncio.sleep(POLL_S)
 
 
