@@ -24,7 +24,7 @@ from tests.contract.mirrored import (
 from tests.contract.stores import LedgerHome, all_events, append
 from tests.services.mirroring import wait_until
 from tidemark.app.mirror import MirrorRunning
-from tidemark.mirror import sending, topics
+from tidemark.mirror import following, sending, topics
 from tidemark.mirror.errors import MirrorFenced, MirrorUnavailable
 from tidemark.mirror.places import Place, place_in
 
@@ -62,6 +62,17 @@ async def test_all_events_are_there_in_order_and_where_the_ledger_says(
     assert len({*zip(streams, places, strict=True)}) == len(found)
     wanted = {world.prefix + name for name in (*STREAMS, "quiet", "tidemark.commits")}
     assert {*world.topics()} == wanted
+
+
+async def test_those_who_watch_are_told_how_far_it_is_and_how_far_the_ledger_is(
+    sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "MOST_EVENTS", 5)
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await fill(ledger, "events", [4, 3, 5])
+    told: list[tuple[int, int]] = []
+    await world.mirror(lambda done, total: told.append((done, total)))
+    assert told == [(4, 12), (7, 12), (12, 12)]
 
 
 async def test_runs_keep_to_a_partition_and_others_are_spread(

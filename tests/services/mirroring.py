@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 )
 
 from tests.services.kafka import KafkaBroker
-from tidemark.app.mirror import Mirrored, run_mirror
+from tidemark.app.mirror import Mirrored, OnProgress, run_mirror
 from tidemark.config import Config, load_config
 from tidemark.ledger.event_json import event_view
 from tidemark.ledger.port import CommitRow, EventRow
@@ -67,13 +67,13 @@ mirror: {{enabled: true, bootstrap_servers: "{broker.address}", topic_prefix: "{
     def commits_topic(self) -> str:
         return f"{self.prefix}tidemark.commits"
 
-    async def mirror(self) -> Mirrored | None:
+    async def mirror(self, on_progress: OnProgress = lambda done, total: None) -> Mirrored | None:
         """Everything that the ledger has now."""
         return await asyncio.to_thread(
             run_mirror,
             self.config,
             until_caught_up=True,
-            on_progress=lambda done, total: None,
+            on_progress=on_progress,
             stop=threading.Event(),
         )
 

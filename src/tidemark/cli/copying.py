@@ -29,16 +29,19 @@ def copy_and_show(
     Work that is to end by itself is not over when it is stopped: then the interrupt is raised on.
     """
     clock = SystemClock()
-    began_us = clock.elapsed_us()
-    first: dict[str, int] = {}
+    # Where each copy was, and when: it may go on from what it had long before.
+    first: dict[str, tuple[int, int]] = {}
     with show_progress(clock, "tidemark.app") as progress:
         progress.begin(doing, None)
 
         def told(copy: str, done: int, total: int) -> None:
-            since = done - first.setdefault(copy, done)
-            seconds = max(1, clock.elapsed_us() - began_us) / MICROS_PER_SECOND
-            rate = f"{since / seconds:,.0f} events/s"
-            progress.update(done, f"{copy}: sequence {done:,} of {total:,}, {rate}")
+            now_us = clock.elapsed_us()
+            text = f"{copy}: sequence {done:,} of {total:,}"
+            first_done, first_us = first.setdefault(copy, (done, now_us))
+            if now_us > first_us:
+                rate = (done - first_done) * MICROS_PER_SECOND / (now_us - first_us)
+                text += f", {rate:,.0f} events/s"
+            progress.update(done, text)
 
         try:
             return run_beside(lambda stop: work(told, stop))

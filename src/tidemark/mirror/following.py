@@ -73,6 +73,8 @@ class Mirror:
         self._totals: dict[str, int] = {}
         self.last_sequence = 0
         self.received_at = 0
+        # As of a moment ago, for those who watch.
+        self._there_are = 0
         self._ahead: Generator[Chunk] = self._read_ahead()
         # Where what was mirrored last is, is written down while the next is sent.
         self._placing: Future[None] = Future()
@@ -102,13 +104,15 @@ class Mirror:
         on_progress: Callable[[int, int], None],
     ) -> None:
         """Mirrors until it is stopped, or all that the ledger has now is there."""
-        upto = self._wait(self._ledger.head()).received_at if until_caught_up else None
+        head = self._wait(self._ledger.head())
+        self._there_are = head.last_sequence
+        upto = head.received_at if until_caught_up else None
         self._ahead = self._read_ahead()
         while not self._stop.is_set():
             chunk = next(self._ahead)
             if chunk.commits:
                 self._mirror(chunk)
-                on_progress(self.last_sequence, chunk.commits[-1].last_sequence)
+                on_progress(self.last_sequence, max(self.last_sequence, self._there_are))
             if upto is not None and self.received_at >= upto:
                 self._wait_until_visible()
                 self._tell(at_once=True)
@@ -214,6 +218,7 @@ class Mirror:
         self._told_us = now_us
         self._placing.result()
         self._wait(self._ledger.tell_copy(self.state()))
+        self._there_are = self._wait(self._ledger.head()).last_sequence
 
     def state(self) -> CopyState:
         return CopyState(COPY_NAME, self.last_sequence, self.received_at, self._clock.wall_us())
