@@ -1,4 +1,5 @@
-# `make` alone says what there is. Everything is installed into .venv; nothing needs root.
+# `make` alone says what there is. Everything is installed into .venv, without root; but for a
+# Chromium, if the tests find none.
 
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
