@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from benchmarks.command import options_parser, run
 from benchmarks.ingest.costs import measure_costs
 from benchmarks.ingest.growth import measure_growth
 from benchmarks.ingest.machine import describe_machine
@@ -18,45 +18,36 @@ from benchmarks.ingest.report import report
 from benchmarks.ingest.results import Results, targets
 from benchmarks.ingest.rig import FULL, QUICK, Rig
 from benchmarks.ingest.throughput import measure_throughput
-from benchmarks.options import options_parser
 
 PARTS: Final = ("costs", "throughput", "memory", "growth")
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code is 1 if anything was answered with an error. How fast it was is no error."""
     options = _parser().parse_args(arguments)
-    if not Path("/proc/self/stat").exists():
-        print("This benchmark reads /proc, which only Linux has.", file=sys.stderr)
-        return 2
+    return run(
+        options,
+        lambda: _measure(options, arguments),
+        report,
+        lambda results: {"targets": list(targets(results)), "errors": results.errors},
+    )
+
+
+def _measure(options: argparse.Namespace, arguments: list[str]) -> Results:
     parts = options.only or list(PARTS)
     scale = QUICK if options.quick else FULL
     if options.repetitions is not None:
         scale = msgspec.structs.replace(scale, repetitions=options.repetitions)
     began = time.monotonic()
     with Rig(scale) as rig:
-        machine = describe_machine(rig.postgres)
-        costs = measure_costs() if "costs" in parts else None
-        throughput = measure_throughput(rig) if "throughput" in parts else None
-        memory = measure_memory(rig) if "memory" in parts else None
-        growth = measure_growth(rig) if "growth" in parts else None
-    results = Results(
-        command=" ".join(["python -m benchmarks.ingest", *arguments]),
-        machine=machine,
-        seconds=time.monotonic() - began,
-        costs=costs,
-        throughput=throughput,
-        memory=memory,
-        growth=growth,
-    )
-    sys.stdout.write(report(results))
-    if options.json is not None:
-        document = msgspec.to_builtins(results) | {
-            "targets": msgspec.to_builtins(list(targets(results))),
-            "errors": results.errors,
-        }
-        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
-    return 1 if results.errors else 0
+        return Results(
+            command=" ".join(["python -m benchmarks.ingest", *arguments]),
+            machine=describe_machine(rig.postgres),
+            costs=measure_costs() if "costs" in parts else None,
+            throughput=measure_throughput(rig) if "throughput" in parts else None,
+            memory=measure_memory(rig) if "memory" in parts else None,
+            growth=measure_growth(rig) if "growth" in parts else None,
+            seconds=time.monotonic() - began,
+        )
 
 
 def _parser() -> argparse.ArgumentParser:

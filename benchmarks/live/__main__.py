@@ -6,11 +6,9 @@ import argparse
 import asyncio
 import sys
 import time
-from pathlib import Path
 from typing import Final
 
-import msgspec
-
+from benchmarks.command import options_parser, run
 from benchmarks.ingest.machine import describe_machine
 from benchmarks.live.delivery import measure_delivery
 from benchmarks.live.engine import measure_engine
@@ -19,26 +17,19 @@ from benchmarks.live.report import report
 from benchmarks.live.results import Results, targets
 from benchmarks.live.rig import FULL, QUICK, Rig
 from benchmarks.live.webhooks import WebhookRate, measure_webhooks
-from benchmarks.options import options_parser
 
 PARTS: Final = ("engine", "delivery", "many", "webhooks")
 DESCRIPTION: Final = "Measures subscriptions and webhooks, from the engine to the sockets."
 
 
 def main(arguments: list[str]) -> int:
-    """How fast it was is no error."""
     options = options_parser("live", DESCRIPTION, PARTS).parse_args(arguments)
-    if not Path("/proc/self/stat").exists():
-        print("This benchmark reads /proc, which only Linux has.", file=sys.stderr)
-        return 2
-    results = asyncio.run(_measure(options, arguments))
-    sys.stdout.write(report(results))
-    if options.json is not None:
-        document = msgspec.to_builtins(results) | {
-            "targets": msgspec.to_builtins(list(targets(results))),
-        }
-        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
-    return 0
+    return run(
+        options,
+        lambda: asyncio.run(_measure(options, arguments)),
+        report,
+        lambda results: {"targets": list(targets(results))},
+    )
 
 
 async def _measure(options: argparse.Namespace, arguments: list[str]) -> Results:

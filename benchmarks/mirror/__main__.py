@@ -6,11 +6,11 @@ import argparse
 import asyncio
 import sys
 import time
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from benchmarks.command import options_parser, run
 from benchmarks.ingest.machine import describe_machine
 from benchmarks.mirror.away import measure_away
 from benchmarks.mirror.report import report
@@ -18,7 +18,6 @@ from benchmarks.mirror.results import Results
 from benchmarks.mirror.rig import FULL, QUICK, STORES, Rig, Scale
 from benchmarks.mirror.sources import measure_sources
 from benchmarks.mirror.throughput import measure_throughput
-from benchmarks.options import options_parser
 from benchmarks.pipeline.workload import COMMIT_EVENTS
 from tests.services.kafka import JARS
 
@@ -28,17 +27,8 @@ KAFKA_ARCHIVE: Final = "kafka-clients-"
 
 
 def main(arguments: list[str]) -> int:
-    """How fast it was is no error."""
     options = _parser().parse_args(arguments)
-    if not Path("/proc/self/stat").exists():
-        print("This benchmark reads /proc, which only Linux has.", file=sys.stderr)
-        return 2
-    results = asyncio.run(_measure(options, arguments))
-    sys.stdout.write(report(results))
-    if options.json is not None:
-        document = msgspec.to_builtins(results)
-        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
-    return 0
+    return run(options, lambda: asyncio.run(_measure(options, arguments)), report)
 
 
 def _parser() -> argparse.ArgumentParser:

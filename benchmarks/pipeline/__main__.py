@@ -6,13 +6,10 @@ import argparse
 import asyncio
 import sys
 import time
-from pathlib import Path
 from typing import Final
 
-import msgspec
-
+from benchmarks.command import options_parser, run
 from benchmarks.ingest.machine import describe_machine
-from benchmarks.options import options_parser
 from benchmarks.pipeline.catch_up import measure_catch_up
 from benchmarks.pipeline.growth import measure_growth
 from benchmarks.pipeline.landing import measure_landing
@@ -28,19 +25,13 @@ DESCRIPTION: Final = "Measures the pipeline beside what plain Spark and DuckDB t
 
 
 def main(arguments: list[str]) -> int:
-    """How fast it was is no error."""
     options = options_parser("pipeline", DESCRIPTION, PARTS).parse_args(arguments)
-    if not Path("/proc/self/stat").exists():
-        print("This benchmark reads /proc, which only Linux has.", file=sys.stderr)
-        return 2
-    results = asyncio.run(_measure(options, arguments))
-    sys.stdout.write(report(results))
-    if options.json is not None:
-        document = msgspec.to_builtins(results) | {
-            "targets": msgspec.to_builtins(list(targets(results))),
-        }
-        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
-    return 0
+    return run(
+        options,
+        lambda: asyncio.run(_measure(options, arguments)),
+        report,
+        lambda results: {"targets": list(targets(results))},
+    )
 
 
 async def _measure(options: argparse.Namespace, arguments: list[str]) -> Results:

@@ -25,6 +25,20 @@ def sqlite_path(config: Config) -> Path | None:
     return None
 
 
+def place_beside(config: Config, url: str | None, file_name: str) -> Path | str:
+    """Where a store is that has this URL: a file, or the URL of a PostgreSQL database.
+
+    Without one it is beside the ledger: in its database, or a file in the state directory.
+    """
+    if url is not None:
+        is_file = url.startswith(SQLITE_SCHEME)
+        return Path(url.removeprefix(SQLITE_SCHEME)) if is_file else url
+    if sqlite_path(config) is not None:
+        return config.state_dir / file_name
+    assert config.ledger.url is not None
+    return config.ledger.url
+
+
 async def open_ledger(config: Config, clock: Clock) -> LedgerStore:
     """Open the configured ledger, migrated and founded."""
     ledger = await _open(config, clock)

@@ -18,21 +18,10 @@ FILE_NAME = "views.db"
 
 
 def views_place(config: Config) -> Path | str:
-    """A file, or the URL of a PostgreSQL database: the configured one, else beside the ledger.
+    """A file, or the URL of a PostgreSQL database: the configured one, else beside the ledger."""
+    from tidemark.ledger.opening import place_beside
 
-    A ledger on PostgreSQL has the views in its database, any other in the state directory.
-    """
-    from tidemark.ledger.opening import SQLITE_SCHEME, sqlite_path
-
-    url = config.view_store.url
-    if url is not None:
-        if url.startswith(SQLITE_SCHEME):
-            return Path(url.removeprefix(SQLITE_SCHEME))
-        return url
-    if sqlite_path(config) is not None:
-        return config.state_dir / FILE_NAME
-    assert config.ledger.url is not None
-    return config.ledger.url
+    return place_beside(config, config.view_store.url, FILE_NAME)
 
 
 async def open_views(config: Config) -> ViewsStore:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tidemark.config import Config
 from tidemark.ledger.migrations import Migration
-from tidemark.ledger.opening import SQLITE_SCHEME, sqlite_path
+from tidemark.ledger.opening import place_beside
 from tidemark.live.triggers.migrating import migrate_postgres, migrate_sqlite
 from tidemark.live.triggers.port import TriggerStore
 from tidemark.live.triggers.postgres import SCHEMA, PostgresTriggers
@@ -17,15 +17,7 @@ FILE_NAME = "triggers.db"
 
 def triggers_place(config: Config) -> Path | str:
     """A file, or the URL of a PostgreSQL database: the configured one, else beside the ledger."""
-    url = config.trigger_store.url
-    if url is not None:
-        if url.startswith(SQLITE_SCHEME):
-            return Path(url.removeprefix(SQLITE_SCHEME))
-        return url
-    if sqlite_path(config) is not None:
-        return config.state_dir / FILE_NAME
-    assert config.ledger.url is not None
-    return config.ledger.url
+    return place_beside(config, config.trigger_store.url, FILE_NAME)
 
 
 async def open_triggers(config: Config) -> TriggerStore:
