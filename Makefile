@@ -34,7 +34,7 @@ run: ## Set up and start Tidemark with sample traffic on 127.0.0.1:8787
 
 .PHONY: test
 test: setup java ## Set up, check and run every test
-	@$(MAKE) --jobs=3 --output-sync=target postgres jars classes browser lint types imports
+	@$(MAKE) --jobs=3 --output-sync=target postgres jars classes prometheus lint types imports
 	@exec $(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 .PHONY: postgres
@@ -65,6 +65,12 @@ browser: setup ## Find a Chromium for the tests, or install one (Debian, as root
 	@$(BIN)/python -m tests.services.browser --quiet || \
 		{ apt-get -qq update && apt-get -qq install --yes chromium >/dev/null; } || true
 	@$(BIN)/python -m tests.services.browser
+
+# After the browser: apt does one thing at a time.
+.PHONY: prometheus
+prometheus: browser ## Find a Prometheus for the tests, or unpack one (Debian)
+	@$(BIN)/python -m tests.services.prometheus --quiet || scripts/debian prometheus || true
+	@$(BIN)/python -m tests.services.prometheus
 
 .PHONY: lint
 lint: setup ## Check style and formatting

@@ -1,8 +1,9 @@
 """ClickHouse over HTTP: the engine of chDB behind the interface that its clients speak.
 
-No package index has a server. So this answers, in a process of its own, what a client asks over
-HTTP: statements with settings and parameters, inserts with a body, a password that is checked,
-errors with their codes. What a statement does is done by the engine and by nothing here.
+No package index has a server of these years. So this answers, in a process of its own, what a
+client asks over HTTP: statements with settings and parameters, inserts with a body, a password that
+is checked, errors with their codes. What a statement does is done by the engine and by nothing
+here.
 
     python -m tests.services.clickhouse_server DIRECTORY PORT PASSWORD
 """

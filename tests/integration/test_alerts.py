@@ -1,0 +1,277 @@
+"""Every alert is tried out by Prometheus' own tool: it speaks where it should, and only it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+import yaml
+
+from tests.services.prometheus import promtool
+
+ALERTS: Final = Path(__file__).parents[2] / "monitoring" / "prometheus" / "alerts.yaml"
+
+Series = Mapping[str, str | None]
+
+SERVER: Final = 'job="tidemark",instance="a:8787"'
+# One sample a minute, and a look at the alerts after half an hour. `1+2x3` is 1 3 5 7, `_` none.
+LOOK_AT: Final = "30m"
+# As far as each may go without an alert.
+HEALTHY: Final[Series] = {
+    f"tidemark_ledger_up{{{SERVER}}}": "1+0x60",
+    f"tidemark_clock_held{{{SERVER}}}": "0+0x60",
+    f'tidemark_commit_failures_total{{{SERVER},code="ledger_unavailable"}}': "7+0x60",
+    f'tidemark_commit_seconds_bucket{{{SERVER},le="0.5"}}': "0+98x60",
+    f'tidemark_commit_seconds_bucket{{{SERVER},le="1.0"}}': "0+99x60",
+    f'tidemark_commit_seconds_bucket{{{SERVER},le="2.0"}}': "0+100x60",
+    f'tidemark_commit_seconds_bucket{{{SERVER},le="+Inf"}}': "0+100x60",
+    f"tidemark_ingest_queue_events{{{SERVER}}}": "10000+0x60",
+    f"tidemark_ingest_conflicts_total{{{SERVER}}}": "5+0x60",
+    f"tidemark_ingest_accepted_total{{{SERVER}}}": "0+96x60",
+    f'tidemark_ingest_rejected_total{{{SERVER},code="bad_quantity"}}': "0+4x60",
+    f'tidemark_copy_up{{{SERVER},copy="mirror"}}': "1+0x60",
+    f'tidemark_copy_up{{{SERVER},copy="pipeline"}}': "1+0x60",
+    f'tidemark_copy_up{{{SERVER},copy="landing.parquet"}}': "1+0x60",
+    f'tidemark_copy_up{{{SERVER},copy="delivery"}}': "1+0x60",
+    f'tidemark_copy_lag_seconds{{{SERVER},copy="mirror"}}': "60+0x60",
+    f'tidemark_copy_lag_seconds{{{SERVER},copy="pipeline"}}': "60+0x60",
+    f'tidemark_copy_lag_seconds{{{SERVER},copy="landing.parquet"}}': "300+0x60",
+    f'tidemark_copy_lag_seconds{{{SERVER},copy="delivery"}}': "120+0x60",
+    f'tidemark_pipeline_errors_total{{{SERVER},code="overflow"}}': "3+0x60",
+    f'tidemark_eventtime_wild_total{{{SERVER},stream="trades"}}': "2+0x60",
+    f'tidemark_webhook_attempts_total{{{SERVER},outcome="delivered"}}': "0+60x60",
+    f'tidemark_webhook_attempts_total{{{SERVER},outcome="failed"}}': "0+60x60",
+    f'tidemark_webhook_outbox_events{{{SERVER},trigger="big",status="dead"}}': "0+0x60",
+    f'tidemark_webhook_outbox_events{{{SERVER},trigger="big",status="pending"}}': "9+0x60",
+}
+
+
+class Case(NamedTuple):
+    """What is otherwise than it should be, and what is said of it."""
+
+    alert: str
+    changed: Series
+    labels: str
+    summary: str
+    description: str
+
+
+CASES: Final = (
+    Case(
+        "TidemarkNotScraped",
+        dict.fromkeys(HEALTHY),
+        "severity=critical",
+        "No Tidemark server is scraped",
+        "No server has answered a scrape for 5 minutes, so nothing is known of any.",
+    ),
+    Case(
+        "TidemarkLedgerUnavailable",
+        {f"tidemark_ledger_up{{{SERVER}}}": "1+0x25 0+0x30"},
+        "job=tidemark instance=a:8787 severity=critical",
+        "The ledger does not answer a:8787",
+        "No event can be stored. Senders are answered with 503 and send again.",
+    ),
+    Case(
+        "TidemarkClockHeld",
+        {f"tidemark_clock_held{{{SERVER}}}": "0+0x29 1+0x30"},
+        "job=tidemark instance=a:8787 severity=critical",
+        "A leap of the clock holds ingest on a:8787",
+        "Nothing is stored there until an operator says that the time is right.",
+    ),
+    Case(
+        "TidemarkCommitsFailing",
+        {f'tidemark_commit_failures_total{{{SERVER},code="ledger_unavailable"}}': "0+2x60"},
+        "job=tidemark instance=a:8787 code=ledger_unavailable severity=warning",
+        "Commits fail on a:8787 with ledger_unavailable",
+        "10 groups of requests could not be committed in 5 minutes.",
+    ),
+    Case(
+        "TidemarkCommitsSlow",
+        {f'tidemark_commit_seconds_bucket{{{SERVER},le="1.0"}}': "0+98x60"},
+        "job=tidemark instance=a:8787 severity=warning",
+        "Commits are slow on a:8787",
+        "One commit in a hundred takes longer than 1.5s.",
+    ),
+    Case(
+        "TidemarkQueueFilling",
+        {f"tidemark_ingest_queue_events{{{SERVER}}}": "0+0x20 15000+0x30"},
+        "job=tidemark instance=a:8787 severity=warning",
+        "Events wait for commits on a:8787",
+        "15k events wait; at ledger.max_queued_events senders get 429.",
+    ),
+    Case(
+        "TidemarkConflicts",
+        {f"tidemark_ingest_conflicts_total{{{SERVER}}}": "0+2x60"},
+        "job=tidemark instance=a:8787 severity=warning",
+        "A sender uses one key for two things",
+        "20 events had a known key and other content: not stored.",
+    ),
+    Case(
+        "TidemarkRejectsRising",
+        {f'tidemark_ingest_rejected_total{{{SERVER},code="bad_quantity"}}': "0+6x60"},
+        "job=tidemark instance=a:8787 severity=warning",
+        "More than one event in twenty is refused on a:8787",
+        "100m events a second are refused.",
+    ),
+    Case(
+        "TidemarkMirrorDown",
+        {f'tidemark_copy_up{{{SERVER},copy="mirror"}}': "1+0x25 0+0x30"},
+        "job=tidemark copy=mirror severity=critical",
+        "The mirror does not go on",
+        "Its process does not run, or it has told of an error. Kafka stands still.",
+    ),
+    Case(
+        "TidemarkMirrorBehind",
+        {f'tidemark_copy_lag_seconds{{{SERVER},copy="mirror"}}': "90+0x60"},
+        "job=tidemark copy=mirror severity=warning",
+        "The mirror is behind",
+        "The oldest commit that is not in Kafka waits since 1m 30s.",
+    ),
+    Case(
+        "TidemarkPipelineStopped",
+        {f'tidemark_copy_up{{{SERVER},copy="pipeline"}}': "1+0x25 0+0x30"},
+        "job=tidemark copy=pipeline severity=critical",
+        "The pipeline does not go on",
+        "It has told of an error, or has not moved for a minute. Usage stands still.",
+    ),
+    Case(
+        "TidemarkPipelineBehind",
+        {f'tidemark_copy_lag_seconds{{{SERVER},copy="pipeline"}}': "61+0x60"},
+        "job=tidemark copy=pipeline severity=warning",
+        "The pipeline is behind",
+        "The oldest commit that is not in the views waits since 1m 1s.",
+    ),
+    # One more, and the first with its code: that one has no number before it to be more than.
+    *(
+        Case(
+            "TidemarkPipelineErrors",
+            {f'tidemark_pipeline_errors_total{{{SERVER},code="{code}"}}': values},
+            f"job=tidemark code={code} severity=warning",
+            f"The pipeline cannot take events ({code})",
+            "They are in the ledger and among the errors, and in no view.",
+        )
+        for code, values in (("overflow", "3+0x20 4+0x30"), ("null_time", "_x20 1+0x30"))
+    ),
+    *(
+        Case(
+            "TidemarkWildClock",
+            {f'tidemark_eventtime_wild_total{{{SERVER},stream="{stream}"}}': values},
+            f"job=tidemark stream={stream} severity=warning",
+            f"Events of {stream} are dated far in the future",
+            "They are taken, and move no watermark. Some sender's clock is wrong.",
+        )
+        for stream, values in (("trades", "2+0x25 5+0x30"), ("usage", "_x25 1+0x30"))
+    ),
+    Case(
+        "TidemarkLandingDown",
+        {f'tidemark_copy_up{{{SERVER},copy="landing.parquet"}}': "1+0x25 0+0x30"},
+        "job=tidemark copy=landing.parquet severity=warning",
+        "landing.parquet does not go on",
+        "Its process does not run, or it has told of an error. Analysts read old data.",
+    ),
+    Case(
+        "TidemarkLandingBehind",
+        {f'tidemark_copy_lag_seconds{{{SERVER},copy="landing.parquet"}}': "400+0x60"},
+        "job=tidemark copy=landing.parquet severity=warning",
+        "landing.parquet is behind",
+        "The oldest commit that is not landed waits since 6m 40s.",
+    ),
+    Case(
+        "TidemarkDeliveryDegraded",
+        {f'tidemark_copy_up{{{SERVER},copy="delivery"}}': "1+0x25 0+0x30"},
+        "job=tidemark copy=delivery severity=critical",
+        "Triggers or their webhooks do not go on",
+        "The store of triggers is away, or something of the configuration cannot be done.",
+    ),
+    Case(
+        "TidemarkDeliveryBehind",
+        {f'tidemark_copy_lag_seconds{{{SERVER},copy="delivery"}}': "200+0x60"},
+        "job=tidemark copy=delivery severity=warning",
+        "Triggers are behind",
+        "The slowest trigger has not looked at a commit since 3m 20s.",
+    ),
+    Case(
+        "TidemarkWebhooksFailing",
+        {f'tidemark_webhook_attempts_total{{{SERVER},outcome="delivered"}}': "0+0x60"},
+        "job=tidemark severity=warning",
+        "Most attempts to deliver webhooks fail",
+        "1 attempts a second fail, more than succeed.",
+    ),
+    # Which degrades delivery, and is said once.
+    Case(
+        "TidemarkDeadLetters",
+        {
+            f'tidemark_copy_up{{{SERVER},copy="delivery"}}': "0+0x60",
+            f'tidemark_webhook_outbox_events{{{SERVER},trigger="big",status="dead"}}': "2+0x60",
+        },
+        "job=tidemark trigger=big severity=warning",
+        "Webhooks of big were given up",
+        "2 events of it were not delivered in all the time they had.",
+    ),
+)
+
+
+def all_alerts() -> list[str]:
+    groups = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"]
+    return [rule["alert"] for group in groups for rule in group["rules"]]
+
+
+def look(directory: Path, changed: Series, expected: Mapping[str, Any]) -> None:
+    """All alerts, over what is healthy but for this."""
+    series = {**HEALTHY, **changed}
+    given = [{"series": name, "values": values} for name, values in series.items() if values]
+    wanted = [
+        {"eval_time": LOOK_AT, "alertname": alert, "exp_alerts": expected.get(alert, [])}
+        for alert in all_alerts()
+    ]
+    test = {"interval": "1m", "input_series": given, "alert_rule_test": wanted}
+    document = {"rule_files": [str(ALERTS)], "evaluation_interval": "1m", "tests": [test]}
+    file = directory / "case.yaml"
+    file.write_text(yaml.safe_dump(document))
+    ran = promtool("test", "rules", file)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_where_all_is_well_no_alert_says_anything(tmp_path: Path) -> None:
+    look(tmp_path, {}, {})
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.alert)
+def test_an_alert_says_what_is_wrong_and_no_other_does(case: Case, tmp_path: Path) -> None:
+    labels = dict(pair.split("=", 1) for pair in case.labels.split())
+    annotations = {
+        "summary": case.summary,
+        "description": case.description,
+        "runbook": f"docs/howto/runbook.md#{case.alert.lower()}",
+    }
+    alert = {"exp_labels": labels, "exp_annotations": annotations}
+    look(tmp_path, case.changed, {case.alert: [alert]})
+
+
+def test_every_alert_is_tried_out() -> None:
+    assert list(dict.fromkeys(case.alert for case in CASES)) == all_alerts()
+
+
+def test_what_passes_in_a_minute_wakes_nobody(tmp_path: Path) -> None:
+    look(
+        tmp_path,
+        {
+            name: "1+0x29 0+0x30" if name.startswith("tidemark_copy_up") else "0+0x29 9999+0x30"
+            for name in HEALTHY
+            if name.startswith("tidemark_copy_")
+        },
+        {},
+    )
+
+
+def test_errors_of_old_that_another_server_tells_of_too_are_no_news(tmp_path: Path) -> None:
+    other = SERVER.replace("a:8787", "b:8787")
+    name = f'tidemark_pipeline_errors_total{{{other},code="overflow"}}'
+    look(tmp_path, {name: "_x25 3+0x30"}, {})
+
+
+def test_prometheus_takes_the_rules() -> None:
+    ran = promtool("check", "rules", ALERTS)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
