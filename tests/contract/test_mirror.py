@@ -24,7 +24,7 @@ from tests.contract.mirrored import (
 from tests.contract.stores import LedgerHome, all_events, append
 from tests.services.mirroring import wait_until
 from tidemark.app.mirror import MirrorRunning
-from tidemark.mirror import following, sending, topics
+from tidemark.mirror import following, position, sending, topics
 from tidemark.mirror.errors import MirrorFenced, MirrorUnavailable
 from tidemark.mirror.places import Place, place_in
 
@@ -92,23 +92,27 @@ async def test_runs_keep_to_a_partition_and_others_are_spread(
     assert all(len(found) == 1 for found in partitions.values())
 
 
+@pytest.mark.parametrize("at_once", [3, 2_000])
 async def test_places_that_were_not_written_down_are_read_from_the_topics(
-    home: LedgerHome, tmp_path: Path
+    at_once: int, home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(position, "COMMITS_AT_ONCE", at_once)
     ledger, world = await ledger_and_world(home, tmp_path)
-    await fill(ledger, "events", [3, 100, 0, 7])
+    await fill(ledger, "some", [3, 100, 0, 7])
+    await world.mirror()
+    await fill(ledger, "more", [0, 2, *[1] * 70, 0])
     await world.mirror()
 
     async def places() -> list[Place]:
         found = []
-        for sequence in range(1, 111):
+        for sequence in range(1, 183):
             placed = await ledger.places_of(sequence)
             assert placed is not None
             found.append(place_in(placed, sequence))
         return found
 
     before = await places()
-    for known in (0, 3):
+    for known in (0, 3, 110, 180):
         await ledger.forget_places(known)
         await world.mirror()
         assert await places() == before

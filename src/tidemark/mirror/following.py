@@ -30,7 +30,7 @@ from tidemark.ledger.spelling import spelt
 from tidemark.mirror.errors import MirrorRefused
 from tidemark.mirror.messages import CommitRecord
 from tidemark.mirror.places import PlaceColumns
-from tidemark.mirror.position import ends, last_commits, places_in, reading
+from tidemark.mirror.position import commits_after, ends, last_commit, places_in, reading
 from tidemark.mirror.sending import Chunk, Sender, Stopped
 from tidemark.mirror.topics import Topics
 
@@ -89,9 +89,9 @@ class Mirror:
         )
         self._sender.begin()
         with reading(self._config) as consumer:
-            commits = last_commits(consumer, self._topics.commits)
-            if commits:
-                self._go_on_from(commits[-1], consumer)
+            last = last_commit(consumer, self._topics.commits)
+            if last is not None:
+                self._go_on_from(last, consumer)
             else:
                 self._wait(self._ledger.forget_places(0))
             self._recover_places(consumer)
@@ -167,14 +167,13 @@ class Mirror:
             known = self._wait(self._ledger.placed_upto())
         if known == self.last_sequence:
             return
-        for commit in last_commits(consumer, self._topics.commits, after=known):
-            first, last = int(commit.first), commit.last_sequence
-            if first <= known or last < first:
-                continue
+        for commits in commits_after(consumer, self._topics.commits, known):
+            first, last = int(commits[0].first), commits[-1].last_sequence
             columns = PlaceColumns.unknown(last - first + 1)
-            for sequence, place in places_in(consumer, commit):
+            for sequence, place in places_in(consumer, commits):
                 columns.put(sequence - first, place)
-            self._wait(self._ledger.place_events(PlacedEvents(first, last, columns.packed())))
+            if first <= last:
+                self._wait(self._ledger.place_events(PlacedEvents(first, last, columns.packed())))
 
     def _mirror(self, chunk: Chunk) -> None:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -14,9 +14,11 @@ from confluent_kafka import Message as Received
 from tidemark.config import Config
 from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable
 from tidemark.mirror.kafka import ANSWER_WITHIN_S, consumer, failure
-from tidemark.mirror.messages import SEQUENCE_HEADER, CommitRecord, decode_commit
+from tidemark.mirror.messages import SEQUENCE_HEADER, CommitRecord, Target, decode_commit
 from tidemark.mirror.places import Place
 
+COMMITS_AT_ONCE: Final = 2_000
+EVENTS_AT_ONCE: Final = 100_000
 _FIRST_LOOK: Final = 64
 _FURTHER: Final = 16
 _ANSWER_POLL_S: Final = 0.5
@@ -39,20 +41,54 @@ def reading(config: Config) -> Iterator[Consumer]:
         found.close()
 
 
-def last_commits(consumer: Consumer, topic: str, *, after: int | None = None) -> list[CommitRecord]:
-    """The last commits in their topic, in order: all after a sequence, or at least the last one.
+def last_commit(consumer: Consumer, topic: str) -> CommitRecord | None:
+    """The last one in its topic; None only if that is empty."""
+    low, high = ends(consumer, topic, 0)
+    for first in _looks_back(low, high):
+        commits = [decoded(message) for message in messages(consumer, topic, 0, first, high)]
+        if commits:
+            return commits[-1]
+    return None
 
-    There are none only if the topic is empty.
+
+def commits_after(consumer: Consumer, topic: str, sequence: int) -> Iterator[list[CommitRecord]]:
+    """All behind a sequence in order, some at a time: in between the consumer may read elsewhere.
+
+    There is at least one in each list.
     """
     low, high = ends(consumer, topic, 0)
+    position = low
+    for position in _looks_back(low, high):
+        begins = next(messages(consumer, topic, 0, position, high), None)
+        if begins is not None and decoded(begins).last_sequence <= sequence:
+            break
+    while position < high:
+        found: list[CommitRecord] = []
+        for message in messages(consumer, topic, 0, position, high):
+            position = (message.offset() or 0) + 1
+            commit = decoded(message)
+            if int(commit.first) > sequence:
+                found.append(commit)
+            if found and _is_enough(found):
+                break
+        else:
+            position = high
+        if found:
+            yield found
+
+
+def _looks_back(low: int, high: int) -> Iterator[int]:
+    """Offsets ever further from the end, up to the beginning."""
     look = _FIRST_LOOK
-    while True:
-        first = max(low, high - look)
-        commits = [decoded(message) for message in messages(consumer, topic, 0, first, high)]
-        reaches = commits and (after is None or commits[0].last_sequence <= after)
-        if reaches or first == low:
-            return commits
+    while high - look > low:
+        yield high - look
         look *= _FURTHER
+    yield low
+
+
+def _is_enough(commits: list[CommitRecord]) -> bool:
+    events = commits[-1].last_sequence - int(commits[0].first)
+    return len(commits) >= COMMITS_AT_ONCE or events >= EVENTS_AT_ONCE
 
 
 def decoded(message: Received) -> CommitRecord:
@@ -67,13 +103,27 @@ def decoded(message: Received) -> CommitRecord:
         ) from error
 
 
-def places_in(consumer: Consumer, commit: CommitRecord) -> Iterator[tuple[int, Place]]:
-    """Where each event of a commit is, by its sequence."""
-    for topic, partition, first, last in commit.runs():
-        for message in messages(consumer, topic, partition, first, last + 1):
-            sequence = sequence_of(message)
-            if sequence is not None:
-                yield sequence, Place(partition, message.offset() or 0)
+def places_in(consumer: Consumer, commits: Iterable[CommitRecord]) -> Iterator[tuple[int, Place]]:
+    """Where each event of commits that follow one another is, by its sequence."""
+    for (topic, partition), runs in _joined(commits).items():
+        for first, last in runs:
+            for message in messages(consumer, topic, partition, first, last + 1):
+                sequence = sequence_of(message)
+                if sequence is not None:
+                    yield sequence, Place(partition, message.offset() or 0)
+
+
+def _joined(commits: Iterable[CommitRecord]) -> dict[Target, list[list[int]]]:
+    """The runs of each partition. What one transaction has written there is mostly one of them."""
+    found: dict[Target, list[list[int]]] = {}
+    for commit in commits:
+        for topic, partition, first, last in commit.runs():
+            runs = found.setdefault((topic, partition), [])
+            if runs and runs[-1][1] + 1 == first:
+                runs[-1][1] = last
+            else:
+                runs.append([first, last])
+    return found
 
 
 def sequence_of(message: Received) -> int | None:
