@@ -1,0 +1,51 @@
+"""Topics whose ends are asked for before all know of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from tidemark.mirror import position
+from tidemark.mirror.errors import MirrorUnavailable
+
+
+class Asked:
+    """A consumer that is told this so often, and then where the ends are."""
+
+    def __init__(self, code: int, times: int) -> None:
+        self._errors = [KafkaException(KafkaError(code))] * times
+
+    def get_watermark_offsets(self, partition: Any, timeout: float) -> tuple[int, int]:
+        if self._errors:
+            raise self._errors.pop()
+        return 3, 7
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+    ],
+)
+def test_a_topic_that_was_just_made_is_asked_for_again(
+    code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(position, "_AGAIN_AFTER_S", 0.0)
+    consumer: Any = Asked(code, times=2)
+    assert position.ends(consumer, "commits", 0) == (3, 7)
+    monkeypatch.setattr(position, "ANSWER_WITHIN_S", 0.0)
+    consumer = Asked(code, times=2)
+    with pytest.raises(MirrorUnavailable, match="asking for the ends of commits"):
+        position.ends(consumer, "commits", 0)
+
+
+def test_anything_else_is_an_error_at_once() -> None:
+    consumer: Any = Asked(KafkaError.TOPIC_AUTHORIZATION_FAILED, times=1)
+    with pytest.raises(MirrorUnavailable, match="asking for the ends of commits"):
+        position.ends(consumer, "commits", 0)
