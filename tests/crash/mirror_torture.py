@@ -113,7 +113,8 @@ class Round:
             await asyncio.gather(*self._publishing, return_exceptions=True)
             await self._home.close()
 
-    def keep_evidence(self) -> None:
+    def keep_evidence(self, fault: str) -> None:
+        (self._directory / "fault.txt").write_text(f"{fault}\n")
         with contextlib.suppress(Exception, SystemExit):
             found = "".join(f"{json.dumps(each)}\n" for each in self._read_raw())
             (self._directory / "found.txt").write_text(found)
@@ -310,10 +311,13 @@ async def torture(
             try:
                 await round_.run(blows)
             except Exception as error:
-                await asyncio.to_thread(round_.keep_evidence)
-                say(
+                fault = (
                     f"BROKEN after {tally['blows']} blows, in round {tally['rounds'] + 1} on "
-                    f"{store}: {type(error).__name__}: {error}\n{round_.log_tail()}\n"
+                    f"{store}: {type(error).__name__}: {error}"
+                )
+                await asyncio.to_thread(round_.keep_evidence, fault)
+                say(
+                    f"{fault}\n{round_.log_tail()}\n"
                     f"the evidence is in {directory}\n"
                     f"the same choices again: make torture-mirror SEED={seed} N={count}"
                 )
