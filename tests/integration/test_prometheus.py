@@ -34,7 +34,7 @@ def prometheus(
 ) -> Iterator[Prometheus]:
     directory = tmp_path_factory.mktemp("prometheus")
     rules = MONITORING / "prometheus" / "alerts.yaml"
-    with Prometheus(directory, f"127.0.0.1:{server.port}", rules) as prometheus:
+    with Prometheus(directory, f"127.0.0.1:{server.port}", rules).running() as prometheus:
         yield prometheus
 
 

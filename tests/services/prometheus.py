@@ -14,9 +14,9 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 from urllib.error import URLError
 from urllib.parse import urlencode
@@ -61,7 +61,6 @@ class Prometheus:
     def __init__(self, directory: Path, target: str, rules: Path) -> None:
         self._directory = directory
         self._port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
         self._config = directory / "prometheus.yaml"
         self._config.write_text(
             yaml.safe_dump(
@@ -88,9 +87,11 @@ class Prometheus:
         found: list[dict[str, Any]] = self.ask("query", query=expression)["result"]
         return found
 
-    def __enter__(self) -> Self:
+    @contextmanager
+    def running(self) -> Iterator[Self]:
+        """Ready meanwhile, and gone afterwards."""
         with (self._directory / "prometheus.log").open("wb") as log:
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 [
                     find_prometheus() / "prometheus",
                     f"--config.file={self._config}",
@@ -103,24 +104,11 @@ class Prometheus:
                 start_new_session=True,
             )
         try:
-            self._wait_until_ready(self._process)
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+            self._wait_until_ready(process)
+            yield self
+        finally:
+            process.kill()
+            process.wait()
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + READY_WITHIN_S
