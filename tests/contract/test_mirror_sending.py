@@ -69,33 +69,44 @@ async def test_a_sender_that_is_closed_is_gone_at_once(
         gc.enable()
 
 
+class Reluctant:
+    """A producer that wants its transaction ended, when it is asked for something the first time.
+
+    It has done it or not, as `is_done` says.
+    """
+
+    def __init__(self, producer: Any, left: list[str], *, is_done: bool) -> None:
+        self._producer = producer
+        self._left = left
+        self._is_done = is_done
+
+    def __getattr__(self, name: str) -> Any:
+        asked = getattr(self._producer, name)
+        if name not in self._left:
+            return asked
+
+        def wanting_an_end(*arguments: Any, **more: Any) -> None:
+            self._left.remove(name)
+            if self._is_done:
+                asked(*arguments, **more)
+            error = KafkaError(KafkaError.CONCURRENT_TRANSACTIONS, txn_requires_abort=True)
+            raise KafkaException(error)
+
+        return wanting_an_end
+
+    def __len__(self) -> int:
+        return len(self._producer)
+
+
 async def test_a_transaction_that_is_sent_again_counts_its_messages_once(
     sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger, world = await ledger_and_world(sqlite_home, tmp_path)
     await fill(ledger, "first", [3, 2])
-    made, left = sending.producer, [1]
-
-    class Reluctant:
-        """Its first commit asks for the end of the transaction."""
-
-        def __init__(self, *arguments: Any) -> None:
-            self._producer = made(*arguments)
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._producer, name)
-
-        def __len__(self) -> int:
-            return len(self._producer)
-
-        def commit_transaction(self, timeout: float) -> None:
-            if left:
-                left.pop()
-                error = KafkaError(KafkaError.CONCURRENT_TRANSACTIONS, txn_requires_abort=True)
-                raise KafkaException(error)
-            self._producer.commit_transaction(timeout)
-
-    monkeypatch.setattr(sending, "producer", Reluctant)
+    made, left = sending.producer, ["flush"]
+    monkeypatch.setattr(
+        sending, "producer", lambda *them: Reluctant(made(*them), left, is_done=True)
+    )
     await world.mirror()
     assert not left
     monkeypatch.undo()
@@ -103,6 +114,23 @@ async def test_a_transaction_that_is_sent_again_counts_its_messages_once(
         last = last_commit(consumer, f"{world.prefix}tidemark.commits")
     assert last is not None
     assert sum(int(total) for total in last.totals.values()) == 5
+    await fill(ledger, "second", [4])
+    await world.mirror()
+    await assert_mirrored(world, ledger)
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+async def test_what_was_perhaps_committed_is_looked_for_and_not_just_sent_again(
+    is_done: bool, sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await fill(ledger, "first", [3, 2])
+    made, left = sending.producer, ["commit_transaction"]
+    monkeypatch.setattr(
+        sending, "producer", lambda *them: Reluctant(made(*them), left, is_done=is_done)
+    )
+    with pytest.raises(MirrorUnavailable, match="committing what was mirrored failed: "):
+        await world.mirror()
     await fill(ledger, "second", [4])
     await world.mirror()
     await assert_mirrored(world, ledger)

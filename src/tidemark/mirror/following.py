@@ -28,15 +28,15 @@ from tidemark.ledger.port import (
 )
 from tidemark.ledger.spelling import spelt
 from tidemark.mirror.errors import MirrorRefused
-from tidemark.mirror.messages import CommitRecord
+from tidemark.mirror.hanging import end_hanging
+from tidemark.mirror.messages import MOST_COMMITS, CommitRecord
 from tidemark.mirror.places import PlaceColumns
-from tidemark.mirror.position import commits_after, ends, last_commit, places_in, reading
+from tidemark.mirror.position import commits_after, last_commit, places_in, reading
 from tidemark.mirror.sending import Chunk, Sender, Stopped
 from tidemark.mirror.topics import Topics
 
 COPY_NAME: Final = "mirror"
 MOST_EVENTS: Final = 20_000
-MOST_COMMITS: Final = 2_000
 FIRST_COMMITS: Final = 50
 CHUNKS_AHEAD: Final = 2
 LOOK_EVERY_S: Final = 0.05
@@ -89,6 +89,7 @@ class Mirror:
         )
         self._sender.begin()
         with reading(self._config) as consumer:
+            self._end_hanging(consumer)
             last = last_commit(consumer, self._topics.commits)
             if last is not None:
                 self._go_on_from(last, consumer)
@@ -114,7 +115,6 @@ class Mirror:
                 self._mirror(chunk)
                 on_progress(self.last_sequence, max(self.last_sequence, self._there_are))
             if upto is not None and self.received_at >= upto:
-                self._wait_until_visible()
                 self._tell(at_once=True)
                 return
             self._tell()
@@ -130,6 +130,21 @@ class Mirror:
         self._sender.close()
         # What it says comes too late. Whoever comes next finds places as they are.
         self._placing.exception()
+
+    def _end_hanging(self, consumer: Consumer) -> None:
+        last = last_commit(consumer, self._topics.commits)
+        topics = {self._topics.commits, *map(self._topics.name_of, self._config.streams)}
+        if last is not None:
+            # One that is gone is told of below.
+            topics.update(filter(self._topics.exists, last.totals.keys() - topics))
+        end_hanging(
+            self._config,
+            self._topics.admin,
+            [(topic, n) for topic in topics for n in range(self._topics.partitions_of(topic))],
+            commits_topic=self._topics.commits,
+            consumer=consumer,
+            give_up=self._sender.give_up_in,
+        )
 
     def _go_on_from(self, last: CommitRecord, consumer: Consumer) -> None:
         if last.ledger_id != self._ledger.ledger_id:
@@ -192,20 +207,11 @@ class Mirror:
         await self._ledger.place_events(placed)
         crash_point("mirror.placed")
 
-    def _wait_until_visible(self) -> None:
-        """Kafka finishes a transaction in one partition after the other, after it was committed."""
-        with reading(self._config) as consumer:
-            for (topic, partition), end in self._sender.ends.items():
-                while ends(consumer, topic, partition)[1] < end and not self._stop.is_set():
-                    self._stop.wait(LOOK_EVERY_S)
-
     def _check_topics(self) -> None:
         """Now and then: a topic may be removed, or made to forget."""
         if self._clock.elapsed_us() - self._checked_us < CHECK_EVERY_US:
             return
         self._checked_us = self._clock.elapsed_us()
-        # What is committed and not finished yet would seem to be gone.
-        self._wait_until_visible()
         self._topics.ensure([self._topics.commits, *self._totals])
         with reading(self._config) as consumer:
             self._topics.require_whole(self._totals, consumer)

@@ -65,8 +65,8 @@ def producer(config: Config, ledger_id: str, on_error: Callable[[KafkaError], No
     )
 
 
-def consumer(config: Config) -> Consumer:
-    """One that sees only what is committed, and belongs to no group."""
+def consumer(config: Config, *, sees_all: bool = False) -> Consumer:
+    """One that sees only what is committed, or really all, and belongs to no group."""
     return _made(
         Consumer,
         _settings(config.mirror)
@@ -74,7 +74,7 @@ def consumer(config: Config) -> Consumer:
             "group.id": "tidemark",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            "isolation.level": "read_committed",
+            "isolation.level": "read_uncommitted" if sees_all else "read_committed",
             "auto.offset.reset": "error",
             # Who asks something else meanwhile waits behind it.
             "fetch.wait.max.ms": 10,

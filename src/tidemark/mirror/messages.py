@@ -18,6 +18,8 @@ from tidemark.timestamps import format_timestamp, parse_timestamp
 
 COMMITS_TOPIC: Final = "tidemark.commits"
 SEQUENCE_HEADER: Final = "tidemark-ingress-sequence"
+MOST_COMMITS: Final = 2_000
+"""As many as are sent in one transaction."""
 
 _encode = msgspec.json.Encoder().encode
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from itertools import starmap
+from typing import Final, TypeVar
 
 import msgspec
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as Received
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tidemark.config import Config
 from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable
 from tidemark.mirror.kafka import ANSWER_WITHIN_S, consumer, failure
 from tidemark.mirror.messages import SEQUENCE_HEADER, CommitRecord, Target, decode_commit
 from tidemark.mirror.places import Place
+
+T = TypeVar("T")
 
 COMMITS_AT_ONCE: Final = 2_000
 EVENTS_AT_ONCE: Final = 100_000
@@ -28,7 +32,11 @@ _NOT_YET: Final = frozenset(
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
-        # What the client itself says before a broker has told it of the topic.
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        # What the client itself says before a broker has told it of the topic, or of its leader.
+        KafkaError._NOENT,
         KafkaError._UNKNOWN_TOPIC,
         KafkaError._UNKNOWN_PARTITION,
     }
@@ -36,8 +44,8 @@ _NOT_YET: Final = frozenset(
 
 
 @contextmanager
-def reading(config: Config) -> Iterator[Consumer]:
-    found = consumer(config)
+def reading(config: Config, *, sees_all: bool = False) -> Iterator[Consumer]:
+    found = consumer(config, sees_all=sees_all)
     try:
         yield found
     finally:
@@ -46,12 +54,19 @@ def reading(config: Config) -> Iterator[Consumer]:
 
 def last_commit(consumer: Consumer, topic: str) -> CommitRecord | None:
     """The last one in its topic; None only if that is empty."""
+    found = last_commits(consumer, topic, 1)
+    return found[-1] if found else None
+
+
+def last_commits(consumer: Consumer, topic: str, count: int) -> list[CommitRecord]:
+    """The last ones in their topic, at least so many if there are."""
     low, high = ends(consumer, topic, 0)
+    commits: list[CommitRecord] = []
     for first in _looks_back(low, high):
         commits = [decoded(message) for message in messages(consumer, topic, 0, first, high)]
-        if commits:
-            return commits[-1]
-    return None
+        if len(commits) >= count:
+            break
+    return commits
 
 
 def commits_after(consumer: Consumer, topic: str, sequence: int) -> Iterator[list[CommitRecord]]:
@@ -177,16 +192,42 @@ def _end_of(message: Received) -> int:
 
 def ends(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
     """The first offset there is and the one behind the last."""
+    asked = TopicPartition(topic, partition)
+    return _asked_again(
+        lambda: consumer.get_watermark_offsets(asked, timeout=ANSWER_WITHIN_S), topic
+    )
+
+
+def stable_ends(
+    admin: AdminClient, partitions: Collection[Target], *, sees_all: bool = False
+) -> dict[Target, int]:
+    """Behind the last that a reader sees in each partition, all asked for at once."""
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    asked = dict.fromkeys(starmap(TopicPartition, partitions), latest)
+    level = IsolationLevel.READ_UNCOMMITTED if sees_all else IsolationLevel.READ_COMMITTED
+
+    def ask() -> dict[Target, int]:
+        answers = admin.list_offsets(asked, isolation_level=level, request_timeout=ANSWER_WITHIN_S)
+        try:
+            return {
+                (found.topic, found.partition): answer.result().offset
+                for found, answer in answers.items()
+            }
+        except KafkaException:
+            # It goes by what it knows of leaders, and does not find out anew by itself.
+            admin.list_topics(timeout=ANSWER_WITHIN_S)
+            raise
+
+    return _asked_again(ask, "the topics of the mirror")
+
+
+def _asked_again(ask: Callable[[], T], what: str) -> T:
+    """The answer, when there is one: a topic was just made, or its broker has just died."""
     deadline = time.monotonic() + ANSWER_WITHIN_S
     while True:
         try:
-            low, high = consumer.get_watermark_offsets(
-                TopicPartition(topic, partition), timeout=ANSWER_WITHIN_S
-            )
+            return ask()
         except KafkaException as error:
-            # A topic that was just made, or whose broker has just died.
-            if error.args[0].code() in _NOT_YET and time.monotonic() < deadline:
-                time.sleep(_AGAIN_AFTER_S)
-                continue
-            raise failure(error, f"asking for the ends of {topic}") from error
-        return low, high
+            if error.args[0].code() not in _NOT_YET or time.monotonic() >= deadline:
+                raise failure(error, f"asking for the ends of {what}") from error
+        time.sleep(_AGAIN_AFTER_S)

@@ -7,7 +7,7 @@ import threading
 import time
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, count, islice
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -20,6 +20,7 @@ from tidemark.crash import crash_point
 from tidemark.ledger.port import CommitRow
 from tidemark.ledger.spelling import SpeltEvents
 from tidemark.mirror.errors import MirrorFenced, MirrorUnavailable
+from tidemark.mirror.hanging import hanging
 from tidemark.mirror.kafka import ANSWER_WITHIN_S, TRANSACTION_WITHIN_S, failure, producer
 from tidemark.mirror.messages import (
     Message,
@@ -31,12 +32,14 @@ from tidemark.mirror.messages import (
 )
 from tidemark.mirror.partitioning import chosen
 from tidemark.mirror.places import Place, PlaceColumns
-from tidemark.mirror.position import reading
+from tidemark.mirror.position import reading, stable_ends
 from tidemark.mirror.topics import Topics
 
 _POLL_S: Final = 0.2
 _GIVE_UP_S: Final = 5.0
 _IN_TROUBLE_S: Final = 5.0
+_SEEN_WITHIN_S: Final = 10.0
+_LOOK_EVERY_S: Final = 0.002
 
 
 Callback: TypeAlias = Callable[[KafkaError | None, Delivered], None]
@@ -53,6 +56,13 @@ class Chunk(NamedTuple):
     events: SpeltEvents
 
 
+class _Sent(NamedTuple):
+    totals: dict[str, int]
+    """How many messages each topic then has."""
+    ends: dict[Target, int]
+    """Behind the last that was sent to each partition."""
+
+
 class Sender:
     """Sends in the name of a ledger. What it begins by, `begin`, ends what others had begun."""
 
@@ -64,8 +74,6 @@ class Sender:
         self._topics = topics
         self._stopped = stopped
         self._trouble = _Trouble()
-        self.ends: dict[tuple[str, int], int] = {}
-        """Behind what was sent last to each partition."""
         self._producer: Any = producer(config, ledger_id, self._trouble.note)
 
     def begin(self) -> None:
@@ -85,6 +93,7 @@ class Sender:
             return self._send(chunk, totals, _Sparing)
         # Rare, and takes longer: each message is asked for by itself.
         self.give_up()
+        self._require_given_up({(self._topics.commits, 0), *self._targets(chunk, totals)})
         return self._send(chunk, totals, _Exact)
 
     def _send(
@@ -105,16 +114,69 @@ class Sender:
             self._wait_for_all(watched)
             places = watched.places()
             crash_point("mirror.events_sent")
-            totals_then = self._send_commits(chunk, targets, places, checksums, totals)
-            crash_point("mirror.before_commit")
-            self._producer.commit_transaction(TRANSACTION_WITHIN_S)
-            totals.update(totals_then)
-            crash_point("mirror.committed")
+            sent = self._send_commits(chunk, targets, places, checksums, totals)
         except KafkaException as error:
             if watch is _Sparing and error.args[0].txn_requires_abort():
                 raise _LookCloser from error
             raise self._failure(error, "mirroring") from error
+        crash_point("mirror.before_commit")
+        self._commit()
+        crash_point("mirror.committed")
+        self._wait_until_seen(sent.ends)
+        totals.update(sent.totals)
         return places
+
+    def _commit(self) -> None:
+        """If it raises, nobody knows if it is committed: the topics have to be read."""
+        try:
+            self._producer.commit_transaction(TRANSACTION_WITHIN_S)
+        except KafkaException as error:
+            raise self._failure(error, "committing what was mirrored") from error
+
+    def _wait_until_seen(self, ends: Mapping[Target, int]) -> None:
+        """Kafka ends a transaction in one partition after the other, after it was committed.
+
+        The next one must not begin before: it would decide about this one too.
+        """
+        deadline = time.monotonic() + _SEEN_WITHIN_S
+        pause_s = _LOOK_EVERY_S
+        while True:
+            found = stable_ends(self._topics.admin, ends)
+            unseen = {target for target, end in ends.items() if found[target] < end}
+            if not unseen:
+                return
+            self._require_going_on()
+            if time.monotonic() > deadline:
+                topic, partition = min(unseen)
+                raise MirrorUnavailable(
+                    f"what was committed in partition {partition} of {topic} is not seen after"
+                    f" {_SEEN_WITHIN_S:.0f} s",
+                    hint="Look at the brokers in mirror.bootstrap_servers; the mirror goes on by"
+                    " itself.",
+                    field="mirror.bootstrap_servers",
+                )
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _POLL_S)
+
+    def _require_given_up(self, targets: Collection[Target]) -> None:
+        if hanging(self._topics.admin, targets):
+            raise MirrorUnavailable(
+                "a transaction that was given up is still open",
+                hint="The mirror ends it when it begins anew, which it does by itself.",
+                field="mirror.bootstrap_servers",
+            )
+
+    def give_up_in(self, targets: Collection[Target]) -> None:
+        """Sends something to these partitions that nobody sees, and with it ends what hangs."""
+        try:
+            self._producer.begin_transaction()
+            for topic, partition in targets:
+                self._producer.produce(topic, b"", partition=partition)
+            # If one does not arrive, the end is written to its partition all the same.
+            self._producer.flush(ANSWER_WITHIN_S)
+            self._producer.abort_transaction(ANSWER_WITHIN_S)
+        except KafkaException as error:
+            raise self._failure(error, "giving up what hangs") from error
 
     def give_up(self) -> None:
         """Ends what was begun and not finished, as far as that can be done."""
@@ -154,10 +216,10 @@ class Sender:
         places: PlaceColumns,
         checksums: Sequence[int],
         totals: Mapping[str, int],
-    ) -> dict[str, int]:
-        """How many messages each topic then has."""
+    ) -> _Sent:
         watched = _Exact(chunk, [])
         counts = dict(totals)
+        ends: dict[Target, int] = {}
 
         def messages() -> Iterator[tuple[Target, Message, Callback]]:
             begin = 0
@@ -168,7 +230,7 @@ class Sender:
                     found[targets[index]].append(places.offsets[index])
                 for target, offsets in found.items():
                     counts[target[0]] = counts.get(target[0], 0) + len(offsets)
-                    self.ends[target] = offsets[-1] + 1
+                    ends[target] = offsets[-1] + 1
                 record = commit_record(self._ledger_id, commit, found, checksum, counts)
                 yield (self._topics.commits, 0), encode_commit(record), watched.of_commit
                 begin = end
@@ -176,8 +238,8 @@ class Sender:
         self._produce(messages())
         self._wait_for_all(watched)
         assert watched.commit_offset is not None
-        self.ends[self._topics.commits, 0] = watched.commit_offset + 1
-        return counts
+        ends[self._topics.commits, 0] = watched.commit_offset + 1
+        return _Sent(counts, ends)
 
     def _produce(self, messages: Iterable[tuple[Target, Message, Callback | None]]) -> None:
         produce = self._producer.produce

@@ -5,6 +5,7 @@ A message that is gone is a hole for whoever reads the topic, so they keep every
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
@@ -20,6 +21,8 @@ from tidemark.mirror.position import ends, messages
 _FOR_EVER: Final = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
 _MESSAGE_BYTES: Final = "max.message.bytes"
 _BROKERS_CHOICE: Final = -1
+_TOLD_WITHIN_S: Final = 5.0
+_LOOK_EVERY_S: Final = 0.05
 
 
 class Topics:
@@ -28,7 +31,7 @@ class Topics:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._settings = config.mirror
-        self._admin = admin(config)
+        self.admin = admin(config)
         self._known: dict[str, str] = {}
         self._partitions: dict[str, int] = {}
         self.commits = self.name_of(COMMITS_TOPIC)
@@ -49,7 +52,7 @@ class Topics:
         """How many partitions a topic has that is there."""
         found = self._partitions.get(topic)
         if found is None:
-            there = self._there()
+            there = self._there_with(topic)
             if topic not in there:
                 raise MirrorUnavailable(
                     f"the topic {topic} is not there yet",
@@ -106,9 +109,16 @@ class Topics:
                     field="mirror.topic_prefix",
                 )
 
+    def _there_with(self, topic: str) -> Mapping[str, Any]:
+        """Waits a while for one that the brokers do not tell of yet."""
+        deadline = time.monotonic() + _TOLD_WITHIN_S
+        while topic not in (there := self._there()) and time.monotonic() < deadline:
+            time.sleep(_LOOK_EVERY_S)
+        return there
+
     def _there(self) -> Mapping[str, Any]:
         try:
-            found = self._admin.list_topics(timeout=ANSWER_WITHIN_S).topics
+            found = self.admin.list_topics(timeout=ANSWER_WITHIN_S).topics
         except KafkaException as error:
             raise failure(error, "asking for the topics") from error
         return {name: topic for name, topic in found.items() if topic.error is None}
@@ -124,7 +134,7 @@ class Topics:
             )
             for topic in topics
         ]
-        for topic, made in self._admin.create_topics(
+        for topic, made in self.admin.create_topics(
             wanted, request_timeout=ANSWER_WITHIN_S
         ).items():
             try:
@@ -150,7 +160,7 @@ class Topics:
 
     def _require_right(self, topics: Collection[str]) -> None:
         resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
-        for resource, described in self._admin.describe_configs(
+        for resource, described in self.admin.describe_configs(
             resources, request_timeout=ANSWER_WITHIN_S
         ).items():
             try:
