@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import random
 import shutil
 import sys
@@ -48,12 +47,37 @@ LONGEST_REST_S: Final = 0.15
 LARGEST: Final = (1, 10, 60)
 # How often a publisher only lets time pass.
 TICK_SHARE: Final = 0.1
+LONGEST_COMMIT_S: Final = 0.02
 BLOWS: Final = {
-    "killed: mirror": 0.5,
+    "killed: mirror": 0.35,
     "killed: mirror, starting": 0.15,
-    "killed: broker": 0.2,
-    "paused: broker": 0.15,
+    "killed: broker": 0.1,
+    "killed: broker, committing": 0.15,
+    "killed: broker, committing, and mirror": 0.15,
+    "paused: broker": 0.1,
 }
+# A commit takes the broker a few milliseconds, and only who asks for it knows when.
+_KILLS_THE_BROKER: Final = """
+import signal, time
+from pathlib import Path
+from tidemark.mirror import sending
+
+asked_to = Path(sys.argv[1]).with_name("kill-the-broker")
+honest_point = sending.crash_point
+
+def kill(pid, wait_s):
+    time.sleep(wait_s)
+    os.kill(pid, signal.SIGKILL)
+
+def point(name):
+    if name == "mirror.before_commit" and asked_to.exists():
+        pid, wait_s = asked_to.read_text().split()
+        asked_to.unlink()
+        threading.Thread(target=kill, args=[int(pid), float(wait_s)]).start()
+    honest_point(name)
+
+sending.crash_point = point
+"""
 # One that was killed is let in again only when it has been missed for so long, by default 9 s.
 BROKER_SETTINGS: Final = {
     "broker.session.timeout.ms": "2000",
@@ -87,7 +111,9 @@ class Round:
         self._directory = directory
         self._home = LedgerHome(ledger_url)
         self._world = MirrorWorld(directory, ledger_url, broker)
-        self._mirror = MirrorProcess(self._world.path, directory / "mirror.log", variant=variant)
+        self._mirror = MirrorProcess(
+            self._world.path, directory / "mirror.log", variant=variant, hook=_KILLS_THE_BROKER
+        )
         self._publishing: list[asyncio.Task[None]] = []
         self._settled = asyncio.Event()
         self._commits_seen = 0
@@ -115,10 +141,7 @@ class Round:
 
     def keep_evidence(self, fault: str) -> None:
         (self._directory / "fault.txt").write_text(f"{fault}\n")
-        with contextlib.suppress(Exception, SystemExit):
-            found = "".join(f"{json.dumps(each)}\n" for each in self._read_raw())
-            (self._directory / "found.txt").write_text(found)
-        (self._directory / "broker.log").write_text(self._world.broker.log_tail())
+        self._world.broker.copy_to(self._directory / "kafka")
 
     def log_tail(self) -> str:
         return self._mirror.log_tail()
@@ -172,8 +195,14 @@ class Round:
                 await asyncio.to_thread(self._mirror.kill)
             case "killed: broker":
                 await asyncio.to_thread(broker.kill)
-                await asyncio.sleep(self._choose.uniform(0, LONGEST_AWAY_S))
-                await asyncio.to_thread(broker.start)
+                await self._start_broker()
+            case "killed: broker, committing":
+                await self._kill_broker_committing()
+                await self._start_broker()
+            case "killed: broker, committing, and mirror":
+                await self._kill_broker_committing()
+                await asyncio.to_thread(self._mirror.kill)
+                await self._start_broker()
             case "paused: broker":
                 broker.pause()
                 try:
@@ -183,8 +212,22 @@ class Round:
         # The consumer of the page reads what is there, not what comes while it reads.
         with self._mirror.held_still():
             await self._check()
-        if not self._mirror.is_running and blow.startswith("killed: mirror"):
+        if not self._mirror.is_running and "mirror" in blow:
             self._mirror.start()
+
+    async def _kill_broker_committing(self) -> None:
+        wait_s = self._choose.uniform(0, LONGEST_COMMIT_S)
+        asked = self._directory / "kill-the-broker.new"
+        asked.write_text(f"{self._world.broker.pid} {wait_s}")
+        asked.rename(asked.with_suffix(""))
+        async with _patience("the mirror commits nothing", GOES_ON_WITHIN_S):
+            while self._world.broker.is_running:
+                self._require_all_well()
+                await asyncio.sleep(POLL_S)
+
+    async def _start_broker(self) -> None:
+        await asyncio.sleep(self._choose.uniform(0, LONGEST_AWAY_S))
+        await asyncio.to_thread(self._world.broker.start)
 
     def _require_all_well(self) -> None:
         if not self._mirror.is_running:
@@ -231,6 +274,7 @@ class Round:
         if len(places) != len(events):
             raise Broken(f"{len(events)} events are in {len(places)} places")
         self._tally["rounds"] += 1
+        self._tally["left open by Kafka"] += self._mirror.log_text().count("KAFKA-20734")
         self._tally["commits"] += len(found)
         self._tally["events"] += len(events)
 
@@ -253,14 +297,11 @@ class Round:
         try:
             if self._world.commits_topic not in self._world.topics():
                 return [], None
-            return as_read(self._read_raw()), None
+            return as_read(self._world.read()), None
         except SystemExit as ended:
             return [], str(ended)
         except KafkaException as error:
             return [], error.args[0].str()
-
-    def _read_raw(self) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
-        return self._world.read()
 
 
 def _require_beginning(found: list[tuple[Any, Any]], expected: list[tuple[Any, Any]]) -> None:

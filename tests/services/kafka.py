@@ -78,6 +78,8 @@ class KafkaBroker:
         """Returns when the broker answers. One that runs is left as it is."""
         if self.is_running:
             return
+        # What is left of one that somebody else has killed.
+        self.kill()
         self._properties.write_text("".join(f"{n}={v}\n" for n, v in self._settings.items()))
         if not (self._home / "data" / "meta.properties").exists():
             arguments = ["kafka.tools.StorageTool", "format", "--standalone", "-t", _CLUSTER]
@@ -114,6 +116,12 @@ class KafkaBroker:
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    def copy_to(self, directory: Path) -> None:
+        """All that it has written: its log, and each message of each topic."""
+        # It may remove files meanwhile.
+        with contextlib.suppress(shutil.Error):
+            shutil.copytree(self._home, directory)
 
     def close(self) -> None:
         # A forked copy of the test process must not end it.

@@ -17,7 +17,7 @@ from tests.services.nursery import ROOT, Forked, shared_nursery
 STOPPED_WITHIN_S: Final = 60.0
 
 # It is held by its standard input: when the one who started it is gone, so is the mirror.
-_PROGRAM: Final = """
+_HELD: Final = """
 import os, sys, threading
 
 def outlive_nobody():
@@ -25,7 +25,8 @@ def outlive_nobody():
     os._exit(70)
 
 threading.Thread(target=outlive_nobody, daemon=True).start()
-
+"""
+_PROGRAM: Final = """
 from tidemark.cli import main
 
 sys.argv = ["tidemark", "mirror", "--config", sys.argv[1]]
@@ -36,23 +37,30 @@ main()
 class MirrorProcess:
     """One mirror after the other, with the same configuration.
 
-    `variant` is text that runs before Tidemark is loaded, to tamper with it. `forked` spares the
-    process the time in which it would load its modules; its memory is then not its own alone.
+    `variant` is text that runs before Tidemark is loaded, to tamper with it, and `hook` text that
+    may run when it is. `forked` spares the process the time in which it would load its modules; its
+    memory is then not its own alone.
     """
 
     def __init__(
-        self, config_path: Path, log: Path, *, variant: str = "", forked: bool = True
+        self,
+        config_path: Path,
+        log: Path,
+        *,
+        variant: str = "",
+        hook: str = "",
+        forked: bool = True,
     ) -> None:
         self._config_path = config_path
         self._log = log
-        self._variant = variant
+        self._program = variant + _HELD + hook + _PROGRAM
         self._forked = forked and not variant
         self._process: subprocess.Popen[bytes] | Forked | None = None
 
     def start(self) -> None:
         """Returns as soon as the process is there."""
         environ = {n: v for n, v in os.environ.items() if not n.startswith("TIDEMARK_")}
-        arguments = ["-c", self._variant + _PROGRAM, str(self._config_path)]
+        arguments = ["-c", self._program, str(self._config_path)]
         with self._log.open("ab") as log:
             if self._forked:
                 self._process = shared_nursery().fork(arguments, output=log, cwd=ROOT, env=environ)
@@ -93,8 +101,11 @@ class MirrorProcess:
         assert self._process is not None
         return self._process.pid
 
+    def log_text(self) -> str:
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
+
     def log_tail(self) -> str:
-        return self._log.read_text(errors="replace")[-4000:] if self._log.exists() else ""
+        return self.log_text()[-4000:]
 
     def __enter__(self) -> Self:
         self.start()
