@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 from confluent_kafka import Producer
 
@@ -18,7 +20,7 @@ from tests.services.kafka import KafkaBroker
 from tests.services.mirroring import MirrorWorld
 from tidemark.mirror import hanging, sending
 from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable
-from tidemark.mirror.messages import encode_commit
+from tidemark.mirror.messages import decode_commit, encode_commit
 from tidemark.mirror.position import last_commit, reading, stable_ends
 
 # It ends what took too long as soon as it is there again, before it can tell the partitions so.
@@ -132,36 +134,81 @@ async def test_while_somebody_else_hides_commits_the_mirror_does_not_go_on(
     await assert_mirrored(world, ledger)
 
 
-async def test_what_is_committed_and_not_seen_is_waited_for_and_not_told(
+async def test_nothing_is_sent_again_before_what_was_given_up_has_ended(
     sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next transaction could still take it back, and so could one that is given up."""
+    """It would be committed with it. Here it is somebody else who keeps the mirror from knowing."""
     monkeypatch.setattr(hanging, "_SETTLES_WITHIN_S", 0.2)
-    monkeypatch.setattr(sending, "_SEEN_WITHIN_S", 1.0)
-    given_up: list[Any] = []
-    monkeypatch.setattr(sending.Sender, "give_up_in", lambda self, them: given_up.append(them))
     ledger, world = await ledger_and_world(sqlite_home, tmp_path)
     await fill(ledger, "first", [40])
-    usage = f"{world.prefix}usage"
     with world.mirroring() as failures:
         await told_of(ledger, lambda state: state.last_sequence == 40 and state.error is None)
-        with somebody_else(world.broker, (usage, b"{}")):
+        with somebody_else(world.broker, (f"{world.prefix}usage", b"{}")):
             await fill(ledger, "second", [40])
             told = await told_of(ledger, lambda state: state.error is not None)
             assert told.error is not None
-            assert told.error.message == (
-                f"what was committed in partition 0 of {usage} is not seen after 1 s"
-            )
+            assert told.error.message == "a transaction that was given up is still open"
             await told_of(
                 ledger,
                 lambda state: state.error is not None and "cannot end" in state.error.message,
             )
             assert await ledger.placed_upto() == 40
-            assert not given_up
+        await told_of(ledger, lambda state: state.last_sequence == 80 and state.error is None)
+    assert not failures
+    await assert_mirrored(world, ledger)
+
+
+async def test_what_is_committed_and_not_seen_is_waited_for(
+    sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next transaction could still take it back."""
+    monkeypatch.setattr(sending, "_SEEN_WITHIN_S", 1.0)
+    seen, asked, is_hidden = sending.stable_ends, [0], threading.Event()
+
+    def hardly_seen(*arguments: Any) -> dict[Any, int]:
+        asked[0] += 1
+        found = seen(*arguments)
+        return dict.fromkeys(found, 0) if is_hidden.is_set() else found
+
+    monkeypatch.setattr(sending, "stable_ends", hardly_seen)
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await fill(ledger, "first", [40])
+    with world.mirroring() as failures:
+        await told_of(ledger, lambda state: state.last_sequence == 40 and state.error is None)
+        is_hidden.set()
+        asked[0] = 0
+        await fill(ledger, "second", [40])
+        told = await told_of(ledger, lambda state: state.error is not None)
+        assert told.error is not None
+        assert told.error.message == (
+            f"what was committed in partition 0 of {world.commits_topic} is not seen after 1 s"
+        )
+        assert asked[0] > 5
+        is_hidden.clear()
         await told_of(ledger, lambda state: state.last_sequence == 80 and state.error is None)
     assert not failures
     assert await ledger.placed_upto() == 80
     await assert_mirrored(world, ledger)
+
+
+async def test_what_a_commit_tells_of_is_not_given_up(
+    sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All see the commit already: its events would be missing."""
+    monkeypatch.setattr(hanging, "_SETTLES_WITHIN_S", 0.2)
+    given_up: list[Any] = []
+    monkeypatch.setattr(sending.Sender, "give_up_in", lambda self, them: given_up.append(them))
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await fill(ledger, "first", [3])
+    await world.mirror()
+    quiet = f"{world.prefix}quiet"
+    with somebody_else(world.broker, (quiet, b"not seen")):
+        told = decode_commit(last_record(world))
+        told = msgspec.structs.replace(told, offsets={quiet: {"0": [("0", "0")]}})
+        world.write("tidemark.commits", encode_commit(told)[0])
+        with pytest.raises(MirrorUnavailable, match=f"in partition 0 of {quiet} from offset 0 on"):
+            await world.mirror()
+    assert not given_up
 
 
 async def test_a_transaction_that_is_committed_in_some_partitions_only_is_refused(

@@ -42,7 +42,7 @@ def event_messages(commits: Iterable[CommitRow], events: SpeltEvents) -> Iterato
         repeat(commit.received_at // 1000, commit.last_sequence - commit.first_sequence + 1)
         for commit in commits
     )
-    headers = ([(SEQUENCE_HEADER, sequence)] for sequence in sequences)
+    headers = [[(SEQUENCE_HEADER, sequence)] for sequence in sequences]
     return zip(events.values, keys, received_at_ms, headers, strict=True)
 
 
