@@ -46,7 +46,8 @@ Callback: TypeAlias = Callable[[KafkaError | None, Delivered], None]
 
 
 class Stopped(Exception):
-    """Somebody wants an end in the middle of a transaction, which is given up."""
+    """Somebody wants an end in the middle of a transaction. It is given up, or already committed
+    and found by whoever comes next."""
 
 
 class Chunk(NamedTuple):
@@ -92,23 +93,22 @@ class Sender:
         """
         self._trouble.said = ""
         with contextlib.suppress(_LookCloser):
-            return self._send(chunk, totals, _Foreseen)
+            return self._send(chunk, totals, exactly=False)
         # Rare, and takes longer: each message is asked for by itself.
         self.give_up()
         self._require_given_up({(self._topics.commits, 0), *self._targets(chunk, totals)})
-        return self._send(chunk, totals, _Exact)
+        return self._send(chunk, totals, exactly=True)
 
-    def _send(
-        self,
-        chunk: Chunk,
-        totals: dict[str, int],
-        watch: type[_Foreseen | _Exact],
-    ) -> PlaceColumns:
+    def _send(self, chunk: Chunk, totals: dict[str, int], *, exactly: bool) -> PlaceColumns:
         try:
             self._producer.begin_transaction()
             crash_point("mirror.begun")
             targets = self._targets(chunk, totals)
-            watched = watch(chunk, targets, self._next_places(targets))
+            watched = (
+                _Exact(chunk, targets)
+                if exactly
+                else _Foreseen(targets, self._next_places(targets))
+            )
             messages = event_messages(chunk.commits, chunk.events)
             self._produce(zip(targets, messages, watched.callbacks(), strict=True))
             # Before anything is waited for: meanwhile they are on their way.
@@ -120,7 +120,7 @@ class Sender:
             if isinstance(watched, _Foreseen):
                 watched.require_in_place()
         except KafkaException as error:
-            if watch is _Foreseen and _wants_an_end(error.args[0]):
+            if not exactly and _wants_an_end(error.args[0]):
                 raise _LookCloser from error
             raise self._failure(error, "mirroring") from error
         crash_point("mirror.before_commit")
@@ -229,7 +229,7 @@ class Sender:
         checksums: Sequence[int],
         totals: Mapping[str, int],
     ) -> _Sent:
-        watched = _Exact(chunk, [], {})
+        watched = _Exact(chunk, [])
         places = events.places()
         counts = dict(totals)
         ends: dict[Target, int] = {}
@@ -345,9 +345,7 @@ class _Foreseen:
     They follow what all see there, unless somebody else writes to the topic meanwhile.
     """
 
-    def __init__(
-        self, chunk: Chunk, targets: Sequence[Target], next_places: Mapping[Target, int]
-    ) -> None:
+    def __init__(self, targets: Sequence[Target], next_places: Mapping[Target, int]) -> None:
         backwards = targets[::-1]
         self._looked_at = {targets.index(target) for target in next_places}
         self._looked_at |= {len(targets) - 1 - backwards.index(target) for target in next_places}
@@ -387,9 +385,7 @@ class _Foreseen:
 class _Exact:
     """Learns of each message where it went, or why it did not."""
 
-    def __init__(
-        self, chunk: Chunk, targets: Sequence[Target], next_places: Mapping[Target, int]
-    ) -> None:
+    def __init__(self, chunk: Chunk, targets: Sequence[Target]) -> None:
         self._first_sequence = chunk.commits[0].first_sequence
         self._columns = PlaceColumns.unknown(len(targets))
         self._error: KafkaError | None = None
