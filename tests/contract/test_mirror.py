@@ -152,9 +152,11 @@ async def test_places_are_right_also_when_somebody_else_writes_between(
     assert found.difference.message == "the mirror has not written this message"
 
 
+@pytest.mark.parametrize("events", [2, 20_000])
 async def test_a_second_mirror_takes_over_and_the_first_is_fenced(
-    sqlite_home: LedgerHome, tmp_path: Path
+    events: int, sqlite_home: LedgerHome, tmp_path: Path
 ) -> None:
+    """Also one that is told so while it is still busy with sending."""
     ledger, world = await ledger_and_world(sqlite_home, tmp_path)
     await fill(ledger, "before", [3])
     with world.mirroring() as failures:
@@ -165,7 +167,7 @@ async def test_a_second_mirror_takes_over_and_the_first_is_fenced(
         # One on another machine has another state directory.
         world.configure(state_dir=tmp_path / "elsewhere")
         await world.mirror()
-        await fill(ledger, "after", [2])
+        await fill(ledger, "after", [events])
         await asyncio.to_thread(wait_until, lambda: failures)
         [failure] = failures
         assert isinstance(failure, MirrorFenced)

@@ -6,22 +6,22 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
-from tests.contract.mirrored import assert_mirrored, fill, ledger_and_world, told_of
-from tests.contract.stores import LedgerHome
+from tests.contract.events import draft
+from tests.contract.mirrored import assert_mirrored, compared, fill, ledger_and_world, told_of
+from tests.contract.stores import LedgerHome, append
 from tests.services.kafka import KafkaBroker
 from tests.services.mirroring import MirrorWorld
 from tidemark.mirror import hanging, sending
 from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable
-from tidemark.mirror.messages import decode_commit, encode_commit
-from tidemark.mirror.position import last_commit, reading, stable_ends
+from tidemark.mirror.messages import encode_commit
+from tidemark.mirror.position import ends_of, last_commit, reading
 
 # It ends what took too long as soon as it is there again, before it can tell the partitions so.
 FORGETFUL: Final = {
@@ -29,83 +29,137 @@ FORGETFUL: Final = {
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "500",
 }
-TOO_LONG_S: Final = 1.0
+TOO_LONG_S: Final = 3.0
 ANSWER_WITHIN_S: Final = 30.0
 
 
-def begun(
-    broker: KafkaBroker, name: str, *messages: tuple[str, bytes], lasts_s: float = 600.0
-) -> Any:
-    """Somebody who has begun a transaction, and sent these to the first partition of topics."""
-    producer = Producer(
-        {
-            "bootstrap.servers": broker.address,
-            "transactional.id": name,
-            "transaction.timeout.ms": int(lasts_s * 1000),
-            "log_level": 0,
-            "error_cb": lambda error: None,
-        }
-    )
+@pytest.fixture(scope="module")
+def forgetful() -> Iterator[KafkaBroker]:
+    with KafkaBroker(settings=FORGETFUL) as broker:
+        yield broker
+
+
+def settings(broker: KafkaBroker, name: str, *, lasts_s: float) -> dict[str, Any]:
+    """Of somebody whose transactions may last so long."""
+    return {
+        "bootstrap.servers": broker.address,
+        "transactional.id": name,
+        "transaction.timeout.ms": int(lasts_s * 1000),
+        "log_level": 0,
+        "error_cb": lambda error: None,
+    }
+
+
+@contextmanager
+def somebody_else(broker: KafkaBroker, *messages: tuple[str, bytes]) -> Iterator[None]:
+    """While it lasts, their transaction is open in the first partition of topics."""
+    producer = Producer(settings(broker, "somebody else", lasts_s=600.0))
     producer.init_transactions(ANSWER_WITHIN_S)
     producer.begin_transaction()
     for topic, value in messages:
         producer.produce(topic, value, partition=0)
     assert producer.flush(ANSWER_WITHIN_S) == 0
-    return producer
-
-
-@contextmanager
-def somebody_else(broker: KafkaBroker, *messages: tuple[str, bytes]) -> Iterator[None]:
-    """While it lasts, their transaction is open."""
-    producer = begun(broker, "somebody else", *messages)
     try:
         yield
     finally:
         producer.abort_transaction(ANSWER_WITHIN_S)
 
 
-def last_record(world: MirrorWorld) -> bytes:
-    with reading(world.config) as consumer:
-        last = last_commit(consumer, world.commits_topic)
-    assert last is not None
-    return encode_commit(last)[0]
+class HalfSeen:
+    """A producer whose transaction is never ended, and that sends what goes to some topics beside
+    it. Somebody else may write to one of them just before."""
+
+    def __init__(self, broker: KafkaBroker, name: str, seen: str, disturbed: str) -> None:
+        self._producer: Any = Producer(settings(broker, name, lasts_s=TOO_LONG_S))
+        self._beside: Any = Producer({"bootstrap.servers": broker.address})
+        self._seen = seen
+        self._disturbed = disturbed
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._producer, name)
+
+    def __len__(self) -> int:
+        return len(self._producer) + len(self._beside)
+
+    def produce(self, topic: str, *message: Any) -> None:
+        if self._disturbed and topic.endswith(self._disturbed):
+            self._disturbed = ""
+            for partition in range(3):
+                self._beside.produce(topic, b"{}", partition=partition)
+            self._beside.flush()
+        is_seen = self._seen and topic.endswith(self._seen)
+        (self._beside if is_seen else self._producer).produce(topic, *message)
+
+    def flush(self, timeout: float) -> int:
+        return int(self._beside.flush(timeout) + self._producer.flush(timeout))
+
+    def commit_transaction(self, timeout: float) -> None:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    def abort_transaction(self, timeout: float) -> None:
+        """As who is gone does."""
 
 
-async def test_what_a_broker_forgot_to_end_is_neither_committed_nor_in_the_way(
-    sqlite_home: LedgerHome, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("seen", "disturbed", "what_it_is_now"),
+    [
+        ("", "", "given up"),
+        (".tidemark.commits", "", "committed"),
+        (".usage", "", "committed"),
+        # What says where its events are is wrong then, and is not even wanted.
+        ("", ".usage", "given up"),
+    ],
+)
+async def test_what_a_broker_forgot_to_end_is_ended_everywhere_in_the_same_way(
+    seen: str,
+    disturbed: str,
+    what_it_is_now: str,
+    forgetful: KafkaBroker,
+    sqlite_home: LedgerHome,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """KAFKA-20734: it has given up the transaction, and not told the partitions."""
+    """KAFKA-20734: it takes the transaction for ended, and has not told all partitions."""
     ledger = await sqlite_home.open()
-    with KafkaBroker(settings=FORGETFUL) as broker:
-        world = MirrorWorld(tmp_path, sqlite_home.url, broker)
-        await fill(ledger, "first", [3, 2])
-        await world.mirror()
-        topics = [world.commits_topic, f"{world.prefix}usage", f"{world.prefix}quiet"]
-        sent = [(topic, b"given up") for topic in topics]
-        admin, places = world.admin(), [(topic, 0) for topic in topics]
-        ends = stable_ends(admin, places)
-        gone = await asyncio.to_thread(
-            partial(begun, broker, ledger.ledger_id, *sent, lasts_s=TOO_LONG_S)
+    world = MirrorWorld(tmp_path, sqlite_home.url, forgetful)
+    await fill(ledger, "first", [3, 2])
+    await world.mirror()
+    await fill(ledger, "second", [40, 0, 10])
+    # The configuration does not name it, and no commit that is seen.
+    await append(ledger, draft("of-old", stream="old"))
+    admin, commits = world.admin(), [(world.commits_topic, 0)]
+    ends = ends_of(admin, commits)
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            sending,
+            "producer",
+            lambda *_: HalfSeen(forgetful, ledger.ledger_id, seen, disturbed),
         )
-        await asyncio.to_thread(broker.kill)
-        gone.purge()
-        del gone
-        await asyncio.sleep(TOO_LONG_S + 0.2)
-        await asyncio.to_thread(broker.start)
-        # Also for who knew the leaders from before.
-        assert await asyncio.to_thread(stable_ends, admin, places) == ends
-        await fill(ledger, "second", [4, 1])
-        await world.mirror()
-        assert "Kafka had not ended a transaction of the mirror" in caplog.text
-        for topic in topics:
-            assert f"partition 0 of {topic} from offset " in caplog.text
-        await assert_mirrored(world, ledger)
-        # Nothing is left of it.
-        caplog.clear()
-        await fill(ledger, "third", [2])
-        await world.mirror()
-        assert not caplog.text
-        await assert_mirrored(world, ledger)
+        with pytest.raises(MirrorUnavailable, match=r"committing what was|given up is still open"):
+            await world.mirror()
+    await asyncio.to_thread(forgetful.kill)
+    await asyncio.sleep(TOO_LONG_S + 0.2)
+    await asyncio.to_thread(forgetful.start)
+    # Also for who knew the leaders from before.
+    if not seen.endswith("commits"):
+        assert await asyncio.to_thread(ends_of, admin, commits) == ends
+    await fill(ledger, "third", [4, 1])
+    await world.mirror()
+    assert f"of the mirror everywhere (KAFKA-20734), it is {what_it_is_now} now: in" in caplog.text
+    if disturbed:
+        # Which it finds when it has found all else.
+        with pytest.raises(SystemExit, match="not written by the mirror"):
+            await assert_mirrored(world, ledger)
+        return
+    await assert_mirrored(world, ledger)
+    assert (await compared(world, ledger)).difference is None
+    # Nothing is left of it.
+    caplog.clear()
+    await fill(ledger, "fourth", [2])
+    await world.mirror()
+    assert not caplog.text
+    await assert_mirrored(world, ledger)
 
 
 async def test_while_somebody_else_hides_commits_the_mirror_does_not_go_on(
@@ -121,7 +175,7 @@ async def test_while_somebody_else_hides_commits_the_mirror_does_not_go_on(
         with pytest.raises(MirrorUnavailable) as raised:
             await world.mirror()
         assert raised.value.message == (
-            "a transaction is open that the mirror did not begin or cannot end, in partition 0 of"
+            "a transaction is open that the mirror cannot end, in partition 0 of"
             f" {world.commits_topic} from offset 3 on"
         )
         with world.mirroring() as failures:
@@ -134,8 +188,9 @@ async def test_while_somebody_else_hides_commits_the_mirror_does_not_go_on(
     await assert_mirrored(world, ledger)
 
 
+@pytest.mark.parametrize("topic", ["usage", "tidemark.commits"])
 async def test_nothing_is_sent_again_before_what_was_given_up_has_ended(
-    sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    topic: str, sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would be committed with it. Here it is somebody else who keeps the mirror from knowing."""
     monkeypatch.setattr(hanging, "_SETTLES_WITHIN_S", 0.2)
@@ -143,7 +198,7 @@ async def test_nothing_is_sent_again_before_what_was_given_up_has_ended(
     await fill(ledger, "first", [40])
     with world.mirroring() as failures:
         await told_of(ledger, lambda state: state.last_sequence == 40 and state.error is None)
-        with somebody_else(world.broker, (f"{world.prefix}usage", b"{}")):
+        with somebody_else(world.broker, (world.prefix + topic, b"{}")):
             await fill(ledger, "second", [40])
             told = await told_of(ledger, lambda state: state.error is not None)
             assert told.error is not None
@@ -163,14 +218,14 @@ async def test_what_is_committed_and_not_seen_is_waited_for(
 ) -> None:
     """The next transaction could still take it back."""
     monkeypatch.setattr(sending, "_SEEN_WITHIN_S", 1.0)
-    seen, asked, is_hidden = sending.stable_ends, [0], threading.Event()
+    seen, asked, is_hidden = sending.ends_of, [0], threading.Event()
 
     def hardly_seen(*arguments: Any) -> dict[Any, int]:
         asked[0] += 1
         found = seen(*arguments)
         return dict.fromkeys(found, 0) if is_hidden.is_set() else found
 
-    monkeypatch.setattr(sending, "stable_ends", hardly_seen)
+    monkeypatch.setattr(sending, "ends_of", hardly_seen)
     ledger, world = await ledger_and_world(sqlite_home, tmp_path)
     await fill(ledger, "first", [40])
     with world.mirroring() as failures:
@@ -191,44 +246,23 @@ async def test_what_is_committed_and_not_seen_is_waited_for(
     await assert_mirrored(world, ledger)
 
 
-async def test_what_a_commit_tells_of_is_not_given_up(
-    sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_commit_that_tells_of_what_is_not_there_is_not_gone_on_from(
+    sqlite_home: LedgerHome, tmp_path: Path
 ) -> None:
-    """All see the commit already: its events would be missing."""
-    monkeypatch.setattr(hanging, "_SETTLES_WITHIN_S", 0.2)
-    given_up: list[Any] = []
-    monkeypatch.setattr(sending.Sender, "give_up_in", lambda self, them: given_up.append(them))
+    """As if a broker had died a second time, while the mirror committed what the first had left."""
     ledger, world = await ledger_and_world(sqlite_home, tmp_path)
     await fill(ledger, "first", [3])
-    await world.mirror()
     quiet = f"{world.prefix}quiet"
-    with somebody_else(world.broker, (quiet, b"not seen")):
-        told = decode_commit(last_record(world))
-        told = msgspec.structs.replace(told, offsets={quiet: {"0": [("0", "0")]}})
-        world.write("tidemark.commits", encode_commit(told)[0])
-        with pytest.raises(MirrorUnavailable, match=f"in partition 0 of {quiet} from offset 0 on"):
-            await world.mirror()
-    assert not given_up
-
-
-async def test_a_transaction_that_is_committed_in_some_partitions_only_is_refused(
-    sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """To send it again would have some of its events there twice."""
-    monkeypatch.setattr(hanging, "_SETTLES_WITHIN_S", 0.2)
-    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
-    await fill(ledger, "first", [3])
     await world.mirror()
-    await fill(ledger, "second", [4])
-    with somebody_else(world.broker, (world.commits_topic, last_record(world))):
-        with pytest.raises(MirrorRefused) as raised:
-            await world.mirror()
-        assert raised.value.message.startswith("Kafka has committed a transaction of the mirror in")
-        assert raised.value.message.endswith(
-            f" and not in partition 0 of {world.commits_topic} from offset 2 on"
-        )
-    await world.mirror()
-    await assert_mirrored(world, ledger)
+    with reading(world.config) as consumer:
+        last = last_commit(consumer, world.commits_topic)
+    assert last is not None
+    with somebody_else(world.broker, (quiet, b"{}")):
+        pass
+    told = msgspec.structs.replace(last, offsets={quiet: {"0": [("0", "0")]}})
+    world.write("tidemark.commits", encode_commit(told)[0])
+    with pytest.raises(MirrorRefused, match="of the last 6 events that commits tell of, 3 are in"):
+        await world.mirror()
 
 
 def test_nothing_hangs_where_somebody_writes_meanwhile() -> None:

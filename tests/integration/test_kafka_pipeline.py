@@ -129,6 +129,9 @@ async def test_messages_of_others_are_passed_over_and_told(
         world.write("usage", b"nonsense")
         header = [("tidemark-ingress-sequence", b"2")]
         world.write("usage", b'{"ingressSequence":"2"}', headers=header)
+        # What says nothing is not worth a word.
+        world.write("usage", None)
+        world.write("tidemark.commits", None)
         await world.fill(commits[4:])
         await world.mirror()
         expected = await world.folded("ledger", kafka=False)

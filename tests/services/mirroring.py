@@ -128,7 +128,7 @@ mirror: {{enabled: true, bootstrap_servers: "{broker.address}", topic_prefix: "{
         for changed in admin.incremental_alter_configs([resource]).values():
             changed.result()
 
-    def write(self, stream: str, value: bytes, **options: Any) -> None:
+    def write(self, stream: str, value: bytes | None, **options: Any) -> None:
         """As somebody else would."""
         producer = Producer({"bootstrap.servers": self.broker.address})
         producer.produce(self.prefix + stream, value, **options)

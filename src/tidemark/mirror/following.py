@@ -31,7 +31,7 @@ from tidemark.mirror.errors import MirrorRefused
 from tidemark.mirror.hanging import end_hanging
 from tidemark.mirror.messages import MOST_COMMITS, CommitRecord
 from tidemark.mirror.places import PlaceColumns
-from tidemark.mirror.position import commits_after, last_commit, places_in, reading
+from tidemark.mirror.position import commits_after, last_commit, last_commits, places_in, reading
 from tidemark.mirror.sending import Chunk, Sender, Stopped
 from tidemark.mirror.topics import Topics
 
@@ -93,6 +93,7 @@ class Mirror:
             last = last_commit(consumer, self._topics.commits)
             if last is not None:
                 self._go_on_from(last, consumer)
+                self._require_told_is_there(consumer)
             else:
                 self._wait(self._ledger.forget_places(0))
             self._recover_places(consumer)
@@ -135,6 +136,8 @@ class Mirror:
         last = last_commit(consumer, self._topics.commits)
         topics = {self._topics.commits, *map(self._topics.name_of, self._config.streams)}
         if last is not None:
+            # Nothing is written to topics of others.
+            self._require_ours(last)
             # One that is gone is told of below.
             topics.update(filter(self._topics.exists, last.totals.keys() - topics))
         end_hanging(
@@ -143,10 +146,10 @@ class Mirror:
             [(topic, n) for topic in topics for n in range(self._topics.partitions_of(topic))],
             commits_topic=self._topics.commits,
             consumer=consumer,
-            give_up=self._sender.give_up_in,
+            end=self._sender.end,
         )
 
-    def _go_on_from(self, last: CommitRecord, consumer: Consumer) -> None:
+    def _require_ours(self, last: CommitRecord) -> None:
         if last.ledger_id != self._ledger.ledger_id:
             raise MirrorRefused(
                 f"{self._topics.commits} is of the ledger {last.ledger_id}, and this is"
@@ -154,6 +157,9 @@ class Mirror:
                 hint="Two ledgers cannot share topics: set mirror.topic_prefix.",
                 field="mirror.topic_prefix",
             )
+
+    def _go_on_from(self, last: CommitRecord, consumer: Consumer) -> None:
+        self._require_ours(last)
         received_at = last.received_at_us
         commits = self._wait(self._ledger.read_commits(received_at - 1, 1))
         found = commits[0] if commits else None
@@ -173,6 +179,24 @@ class Mirror:
         self._totals = {topic: int(total) for topic, total in last.totals.items()}
         self.last_sequence, self.received_at = last.last_sequence, received_at
         self._topics.require_whole(self._totals, consumer)
+
+    def _require_told_is_there(self, consumer: Consumer) -> None:
+        """What the last transaction has told of. Those before were looked at when it began."""
+        if self._config.mirror.allow_short_retention:
+            return
+        commits = last_commits(consumer, self._topics.commits, MOST_COMMITS)[-MOST_COMMITS:]
+        begin = commits[-1].last_sequence - MOST_EVENTS
+        commits = [commit for commit in commits if commit.last_sequence > begin]
+        told = sum(commit.last_sequence - int(commit.first) + 1 for commit in commits)
+        there = sum(1 for _ in places_in(consumer, commits))
+        if there != told:
+            raise MirrorRefused(
+                f"of the last {told:,} events that commits tell of, {there:,} are in Kafka",
+                hint="A broker has died while the mirror ended what another had left open, or"
+                " somebody has removed messages. Remove all topics of the mirror, and all events"
+                " are mirrored anew; or set mirror.topic_prefix to begin beside them.",
+                field="mirror.topic_prefix",
+            )
 
     def _recover_places(self, consumer: Consumer) -> None:
         """Whoever died after a transaction was committed has not told where its events are."""

@@ -2,9 +2,11 @@
 
 When a transaction ends, the brokers write so into each partition. Kafka 4.3 leaves that out where a
 partition has no leader just then, and takes the transaction for ended (KAFKA-20734). What it has
-sent is then not seen, and shares the fate of the next transaction of the same producer: what was
-given up is committed with it, what was committed is given up with it. So nothing may be sent while
-something hangs.
+sent there is then not seen, and shares the fate of the next transaction of the same producer: what
+was given up is committed with it, what was committed is given up with it. So nothing may be sent
+while something hangs.
+
+What is seen of it somewhere was committed, and is committed everywhere; else it is given up.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -20,9 +22,17 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
 from tidemark.config import Config
-from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable
+from tidemark.mirror.errors import MirrorUnavailable
 from tidemark.mirror.messages import MOST_COMMITS, CommitRecord, Target, decode_commit
-from tidemark.mirror.position import ends, last_commits, messages, reading, stable_ends
+from tidemark.mirror.position import (
+    ends,
+    ends_of,
+    joined,
+    last_commits,
+    messages,
+    reading,
+    sequence_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -31,12 +41,11 @@ _LOOK_EVERY_S: Final = 0.05
 
 
 def hanging(admin: AdminClient, partitions: Collection[Target]) -> dict[Target, int]:
-    """Where something stays open that nobody works on, and from which offset on."""
+    """Where something stays open, and from which offset on. What comes meanwhile does not count."""
     deadline = time.monotonic() + _SETTLES_WITHIN_S
+    all_there_is = ends_of(admin, partitions, sees_all=True)
     while True:
-        # In this order: what is written between the two is not taken for something open.
-        all_there_is = stable_ends(admin, partitions, sees_all=True)
-        seen = stable_ends(admin, partitions)
+        seen = ends_of(admin, partitions)
         found = {target: seen[target] for target, end in all_there_is.items() if seen[target] < end}
         if not found or time.monotonic() > deadline:
             return found
@@ -50,56 +59,70 @@ def end_hanging(
     *,
     commits_topic: str,
     consumer: Consumer,
-    give_up: Callable[[Collection[Target]], None],
+    end: Callable[[Collection[Target], bool], None],
 ) -> None:
-    """Gives up what hangs, so that it can be sent anew. The mirror must just have taken over.
+    """Ends what hangs everywhere in the same way. The mirror must just have taken over.
 
-    `give_up` begins a transaction of the same producer in these partitions, and gives it up.
+    `end` has a transaction of the same producer in these partitions, and commits it or gives it up.
     """
     found = hanging(admin, partitions)
     if not found:
         return
-    # All see each transaction before the next one begins, so only the last can hang.
-    _require_untold(found, last_commits(consumer, commits_topic, MOST_COMMITS))
+    untold: list[CommitRecord] = []
     if (commits_topic, 0) in found:
-        untold = _untold(config, commits_topic, found[commits_topic, 0])
-        _require_unseen(found, untold, consumer)
-    give_up(found)
+        untold = [*_untold(config, commits_topic, found[commits_topic, 0])]
+        # Of a stream that nobody has told of yet, too.
+        partitions = {*partitions, *joined(untold)}
+        found |= hanging(admin, partitions)
+    # All see each transaction before the next one begins, so only the last can hang.
+    is_seen = _is_told(found, last_commits(consumer, commits_topic, MOST_COMMITS)) or _is_seen(
+        untold, ends_of(admin, partitions), consumer
+    )
+    end(found, is_seen)
     left = hanging(admin, partitions)
     if left:
-        raise _held(left)
+        raise MirrorUnavailable(
+            f"a transaction is open that the mirror cannot end, in {_said(left)}",
+            hint="Somebody else writes there, which only the mirror may. It goes on when their"
+            " transaction has ended; `kafka-transactions.sh find-hanging` tells whose it is.",
+            field="mirror.topic_prefix",
+        )
     log.warning(
-        "Kafka had not ended a transaction of the mirror (KAFKA-20734); it is given up, and sent"
-        " anew: %s",
+        "Kafka had not ended a transaction of the mirror everywhere (KAFKA-20734), it is %s now: in"
+        " %s",
+        "committed" if is_seen else "given up",
         _said(found),
     )
 
 
-def _require_untold(found: Mapping[Target, int], told: Iterable[CommitRecord]) -> None:
-    """What a commit tells of that all see must not be given up."""
-    for commit in told:
-        for topic, partition, _, last in commit.runs():
-            if last >= found.get((topic, partition), last + 1):
-                raise _held(found)
+def _is_told(found: Mapping[Target, int], told: Iterable[CommitRecord]) -> bool:
+    """Whether what hangs is of a commit that all see."""
+    return any(
+        last >= found.get((topic, partition), last + 1)
+        for commit in told
+        for topic, partition, _, last in commit.runs()
+    )
 
 
-def _require_unseen(
-    found: Mapping[Target, int], untold: Iterable[CommitRecord], consumer: Consumer
-) -> None:
-    """What is given up in one partition must not be seen in another."""
-    for commit in untold:
-        for topic, partition, first, last in commit.runs():
-            if first >= found.get((topic, partition), last + 1):
-                continue
-            if next(messages(consumer, topic, partition, first, last + 1), None) is not None:
-                raise MirrorRefused(
-                    f"Kafka has committed a transaction of the mirror in {topic} and not in"
-                    f" {_said(found)}",
-                    hint="Kafka 4.3 does so if a broker dies meanwhile (KAFKA-20734). Remove all"
-                    " topics of the mirror, and all events are mirrored anew; or set"
-                    " mirror.topic_prefix to begin beside them.",
-                    field="mirror.topic_prefix",
-                )
+def _is_seen(
+    untold: Sequence[CommitRecord], seen: Mapping[Target, int], consumer: Consumer
+) -> bool:
+    """Whether all see an event of commits that hang.
+
+    Where they say that it is, there may be something else: one that was given up had not been
+    looked at whether it is right.
+    """
+    if not untold:
+        return False
+    sequences = range(int(untold[0].first), untold[-1].last_sequence + 1)
+    return any(
+        sequence_of(message) in sequences
+        for (topic, partition), runs in joined(untold).items()
+        for first, last in runs
+        for message in messages(
+            consumer, topic, partition, first, min(last + 1, seen[topic, partition])
+        )
+    )
 
 
 def _untold(config: Config, topic: str, first: int) -> Iterator[CommitRecord]:
@@ -110,16 +133,6 @@ def _untold(config: Config, topic: str, first: int) -> Iterator[CommitRecord]:
             # Somebody else may have written there, and what ends a transaction is no commit.
             with contextlib.suppress(msgspec.MsgspecError):
                 yield decode_commit(message.value() or b"")
-
-
-def _held(found: Mapping[Target, int]) -> MirrorUnavailable:
-    return MirrorUnavailable(
-        f"a transaction is open that the mirror did not begin or cannot end, in {_said(found)}",
-        hint="If another producer writes there, stop it: the mirror goes on when its transaction"
-        " has ended. Else look with `kafka-transactions.sh find-hanging`, or remove all topics of"
-        " the mirror to have all events mirrored anew.",
-        field="mirror.topic_prefix",
-    )
 
 
 def _said(found: Mapping[Target, int]) -> str:

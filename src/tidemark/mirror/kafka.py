@@ -98,10 +98,16 @@ def _made(kind: Callable[[dict[str, Any]], T], settings: dict[str, Any]) -> T:
         ) from error
 
 
+def is_fenced(error: KafkaException | KafkaError) -> bool:
+    """If it says that another has taken over."""
+    found = error.args[0] if isinstance(error, KafkaException) else error
+    return found.code() in _FENCED
+
+
 def failure(error: KafkaException | KafkaError, doing: str) -> MirrorFenced | MirrorUnavailable:
     """What to raise when Kafka says no."""
     found = error.args[0] if isinstance(error, KafkaException) else error
-    if found.code() in _FENCED:
+    if is_fenced(found):
         return MirrorFenced(
             f"another mirror of this ledger has taken over ({found.str()})",
             hint="Only one may run: stop it there, or leave this one stopped.",

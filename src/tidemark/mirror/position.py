@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import starmap
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
@@ -123,7 +123,7 @@ def decoded(message: Received) -> CommitRecord:
 
 def places_in(consumer: Consumer, commits: Iterable[CommitRecord]) -> Iterator[tuple[int, Place]]:
     """Where each event of commits that follow one another is, by its sequence."""
-    for (topic, partition), runs in _joined(commits).items():
+    for (topic, partition), runs in joined(commits).items():
         for first, last in runs:
             for message in messages(consumer, topic, partition, first, last + 1):
                 sequence = sequence_of(message)
@@ -131,7 +131,7 @@ def places_in(consumer: Consumer, commits: Iterable[CommitRecord]) -> Iterator[t
                     yield sequence, Place(partition, message.offset() or 0)
 
 
-def _joined(commits: Iterable[CommitRecord]) -> dict[Target, list[list[int]]]:
+def joined(commits: Iterable[CommitRecord]) -> dict[Target, list[list[int]]]:
     """The runs of each partition. What one transaction has written there is mostly one of them."""
     found: dict[Target, list[list[int]]] = {}
     for commit in commits:
@@ -156,7 +156,7 @@ def sequence_of(message: Received) -> int | None:
 def messages(
     consumer: Consumer, topic: str, partition: int, first: int, end: int
 ) -> Iterator[Received]:
-    """What is committed in `[first, end)` of a partition."""
+    """What the consumer sees in `[first, end)` of a partition, but for what says nothing."""
     if first >= end:
         return
     try:
@@ -169,7 +169,8 @@ def messages(
             error = message.error()
             if error is None and (message.offset() or 0) < end:
                 deadline = time.monotonic() + ANSWER_WITHIN_S
-                yield message
+                if message.value() is not None:
+                    yield message
             elif error is not None and error.code() != KafkaError._PARTITION_EOF:
                 raise failure(error, f"reading {topic}")
             # Behind the last message there may be marks of transactions, that are not shown.
@@ -198,7 +199,7 @@ def ends(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
     )
 
 
-def stable_ends(
+def ends_of(
     admin: AdminClient, partitions: Collection[Target], *, sees_all: bool = False
 ) -> dict[Target, int]:
     """Behind the last that a reader sees in each partition, all asked for at once."""
@@ -208,26 +209,31 @@ def stable_ends(
 
     def ask() -> dict[Target, int]:
         answers = admin.list_offsets(asked, isolation_level=level, request_timeout=ANSWER_WITHIN_S)
-        try:
-            return {
-                (found.topic, found.partition): answer.result().offset
-                for found, answer in answers.items()
-            }
-        except KafkaException:
-            # It goes by what it knows of leaders, and does not find out anew by itself.
-            admin.list_topics(timeout=ANSWER_WITHIN_S)
-            raise
+        return {
+            (found.topic, found.partition): answer.result().offset
+            for found, answer in answers.items()
+        }
 
-    return _asked_again(ask, "the topics of the mirror")
+    # It goes by what it knows of leaders, and does not find out anew by itself.
+    return _asked_again(
+        ask, "the topics of the mirror", lambda: admin.list_topics(timeout=ANSWER_WITHIN_S)
+    )
 
 
-def _asked_again(ask: Callable[[], T], what: str) -> T:
+def _asked_again(ask: Callable[[], T], what: str, find_out: Callable[[], Any] | None = None) -> T:
     """The answer, when there is one: a topic was just made, or its broker has just died."""
     deadline = time.monotonic() + ANSWER_WITHIN_S
+    doing = f"asking for the ends of {what}"
     while True:
         try:
             return ask()
         except KafkaException as error:
             if error.args[0].code() not in _NOT_YET or time.monotonic() >= deadline:
-                raise failure(error, f"asking for the ends of {what}") from error
+                raise failure(error, doing) from error
+        # Out here: what the client raises while an exception is handled keeps that for ever.
+        if find_out is not None:
+            try:
+                find_out()
+            except KafkaException as error:
+                raise failure(error, doing) from error
         time.sleep(_AGAIN_AFTER_S)

@@ -21,7 +21,13 @@ from tidemark.ledger.port import CommitRow
 from tidemark.ledger.spelling import SpeltEvents
 from tidemark.mirror.errors import MirrorFenced, MirrorUnavailable
 from tidemark.mirror.hanging import hanging
-from tidemark.mirror.kafka import ANSWER_WITHIN_S, TRANSACTION_WITHIN_S, failure, producer
+from tidemark.mirror.kafka import (
+    ANSWER_WITHIN_S,
+    TRANSACTION_WITHIN_S,
+    failure,
+    is_fenced,
+    producer,
+)
 from tidemark.mirror.messages import (
     Message,
     Target,
@@ -32,7 +38,7 @@ from tidemark.mirror.messages import (
 )
 from tidemark.mirror.partitioning import chosen
 from tidemark.mirror.places import Place, PlaceColumns
-from tidemark.mirror.position import reading, stable_ends
+from tidemark.mirror.position import ends_of, reading
 from tidemark.mirror.topics import Topics
 
 _POLL_S: Final = 0.2
@@ -62,6 +68,7 @@ class _Sent(NamedTuple):
     """How many messages each topic then has."""
     ends: dict[Target, int]
     """Behind the last that was sent to each partition."""
+    commits: int
 
 
 class Sender:
@@ -95,7 +102,9 @@ class Sender:
         with contextlib.suppress(_LookCloser):
             return self._send(chunk, totals, exactly=False)
         # Rare, and takes longer: each message is asked for by itself.
-        self.give_up()
+        refused = self.give_up()
+        if refused is not None and is_fenced(refused):
+            raise self._failure(refused, "mirroring")
         self._require_given_up({(self._topics.commits, 0), *self._targets(chunk, totals)})
         return self._send(chunk, totals, exactly=True)
 
@@ -119,6 +128,7 @@ class Sender:
             sent = self._send_commits(chunk, targets, watched, checksums, totals)
             if isinstance(watched, _Foreseen):
                 watched.require_in_place()
+                self._require_commits_in_place(sent)
         except KafkaException as error:
             if not exactly and _wants_an_end(error.args[0]):
                 raise _LookCloser from error
@@ -130,12 +140,23 @@ class Sender:
         totals.update(sent.totals)
         return watched.places()
 
+    def _require_commits_in_place(self, sent: _Sent) -> None:
+        """Somebody else's transaction before them would hide them."""
+        commits = self._topics.commits, 0
+        if sent.ends[commits] != self._next[commits] + sent.commits:
+            raise _LookCloser
+
     def _commit(self) -> None:
         """If it raises, nobody knows if it is committed: the topics have to be read."""
-        try:
-            self._producer.commit_transaction(TRANSACTION_WITHIN_S)
-        except KafkaException as error:
-            raise self._failure(error, "committing what was mirrored") from error
+        deadline = time.monotonic() + TRANSACTION_WITHIN_S
+        while True:
+            try:
+                self._producer.commit_transaction(TRANSACTION_WITHIN_S)
+                return
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise self._failure(error, "committing what was mirrored") from error
+            self._require_going_on()
 
     def _wait_until_seen(self, ends: Mapping[Target, int]) -> None:
         """Kafka ends a transaction in one partition after the other, after it was committed.
@@ -145,7 +166,7 @@ class Sender:
         deadline = time.monotonic() + _SEEN_WITHIN_S
         pause_s = _LOOK_EVERY_S
         while True:
-            found = stable_ends(self._topics.admin, ends)
+            found = ends_of(self._topics.admin, ends)
             unseen = {target for target, end in ends.items() if found[target] < end}
             if not unseen:
                 self._next.update(found)
@@ -171,26 +192,30 @@ class Sender:
                 field="mirror.bootstrap_servers",
             )
 
-    def give_up_in(self, targets: Collection[Target]) -> None:
-        """Sends something to these partitions that nobody sees, and with it ends what hangs."""
+    def end(self, targets: Collection[Target], is_committed: bool) -> None:
+        """Sends to these partitions what says nothing, and with it ends what hangs there."""
         try:
             self._producer.begin_transaction()
             for topic, partition in targets:
-                self._producer.produce(topic, b"", partition=partition)
-            # If one does not arrive, the end is written to its partition all the same.
+                self._producer.produce(topic, partition=partition)
             self._producer.flush(ANSWER_WITHIN_S)
-            self._producer.abort_transaction(ANSWER_WITHIN_S)
+            if is_committed:
+                self._commit()
+            else:
+                self._producer.abort_transaction(ANSWER_WITHIN_S)
         except KafkaException as error:
-            raise self._failure(error, "giving up what hangs") from error
+            raise self._failure(error, "ending what hangs") from error
 
-    def give_up(self) -> None:
-        """Ends what was begun and not finished, as far as that can be done."""
+    def give_up(self) -> KafkaException | None:
+        """Ends what was begun and not finished, as far as that can be done: else why not."""
         self._producer.purge()
+        refused: list[KafkaException] = []
         # By another thread: whatever the client raises while this one handles an exception keeps
         # that exception for ever, with all that its frames hold.
-        ending = threading.Thread(target=_abort, args=[self._producer])
+        ending = threading.Thread(target=_abort, args=[self._producer, refused])
         ending.start()
         ending.join()
+        return refused[0] if refused else None
 
     def close(self) -> None:
         """Gives up, and leaves nothing that goes on by itself.
@@ -216,9 +241,9 @@ class Sender:
 
     def _next_places(self, targets: Iterable[Target]) -> Mapping[Target, int]:
         wanted = {*targets}
-        unknown = wanted - self._next.keys()
+        unknown = {(self._topics.commits, 0), *wanted} - self._next.keys()
         if unknown:
-            self._next |= stable_ends(self._topics.admin, unknown)
+            self._next |= ends_of(self._topics.admin, unknown)
         return {target: self._next[target] for target in wanted}
 
     def _send_commits(
@@ -252,7 +277,7 @@ class Sender:
         self._wait_for_all(events, watched)
         assert watched.commit_offset is not None
         ends[self._topics.commits, 0] = watched.commit_offset + 1
-        return _Sent(counts, ends)
+        return _Sent(counts, ends, len(chunk.commits))
 
     def _produce(self, messages: Iterable[tuple[Target, Message, Callback | None]]) -> None:
         produce = self._producer.produce
@@ -303,13 +328,15 @@ class Sender:
 
 def _wants_an_end(error: KafkaError) -> bool:
     """If the transaction has failed, or has just been found to have."""
-    return error.txn_requires_abort() or error.code() == KafkaError._STATE
+    return error.txn_requires_abort() or error.code() in (KafkaError._STATE, KafkaError._FATAL)
 
 
-def _abort(producer: Any) -> None:
-    # If it raises, there is none, or the brokers are away: who begins next ends it.
-    with contextlib.suppress(KafkaException):
+def _abort(producer: Any, refused: list[KafkaException]) -> None:
+    try:
         producer.abort_transaction(_GIVE_UP_S)
+    except KafkaException as error:
+        # There is none, or the brokers are away: who begins next ends it.
+        refused.append(error.with_traceback(None))
 
 
 class _Trouble:
@@ -354,7 +381,7 @@ class _Foreseen:
             array("i", [partition for _, partition in targets]),
             array("q", map(next, map(following.__getitem__, targets))),
         )
-        self._found: dict[int, int] = {}
+        self._found: dict[int, int | None] = {}
         self.has_failed = False
 
     def callbacks(self) -> list[Callback | None]:
@@ -365,7 +392,7 @@ class _Foreseen:
 
     def _arrived(self, index: int, error: KafkaError | None, message: Delivered) -> None:
         if error is None:
-            self._found[index] = message.offset() or 0
+            self._found[index] = message.offset()
         else:
             self.has_failed = True
 

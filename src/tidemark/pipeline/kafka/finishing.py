@@ -7,11 +7,10 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import OffsetSpec
-
 from tidemark.config import Config
-from tidemark.mirror.kafka import ANSWER_WITHIN_S, admin
+from tidemark.mirror.errors import MirrorUnavailable
+from tidemark.mirror.kafka import admin
+from tidemark.mirror.position import ends_of
 from tidemark.pipeline.kafka.errors import KafkaUnavailable
 from tidemark.pipeline.kafka.planning import Partition, Range
 
@@ -50,20 +49,11 @@ class Finished:
             self._stopping.wait(_LOOK_EVERY_S)
 
     def _ends(self, ranges: Mapping[Partition, Range]) -> dict[Partition, int]:
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        asked = self._admin.list_offsets(
-            {TopicPartition(topic, number): latest for topic, number in ranges},
-            isolation_level=IsolationLevel.READ_COMMITTED,
-            request_timeout=ANSWER_WITHIN_S,
-        )
-        ends = {}
-        for partition, answer in asked.items():
-            try:
-                ends[partition.topic, partition.partition] = answer.result().offset
-            except KafkaException as error:
-                raise KafkaUnavailable(
-                    f"the end of {partition.topic} is not known: {error.args[0].str()}",
-                    hint="Look at the brokers in mirror.bootstrap_servers and at the topic; the"
-                    " pipeline goes on by itself.",
-                ) from error
-        return ends
+        try:
+            return ends_of(self._admin, ranges)
+        except MirrorUnavailable as error:
+            raise KafkaUnavailable(
+                error.message,
+                hint="Look at the brokers in mirror.bootstrap_servers and at the topics; the"
+                " pipeline goes on by itself.",
+            ) from error

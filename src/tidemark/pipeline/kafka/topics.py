@@ -46,6 +46,8 @@ _ENVELOPE: Final = ", ".join(
     f"`{name}` string" for name in (*_MEMBERS.values(), *_CONTENTS, _UNREADABLE)
 )
 _TIMES: Final = ("received_at", "occurred_at")
+# The mirror writes a message without a value where it has to end what Kafka did not.
+_SAYS_SOMETHING: Final = "value IS NOT NULL"
 
 
 def commits_stream(
@@ -65,7 +67,8 @@ def commits_stream(
             "startingOffsetsByTimestampStrategy", "latest"
         )
     # A commit has an event or more, but for those that only say that time passed.
-    return reader.option("maxOffsetsPerTrigger", str(max_rows)).load().select("offset", "value")
+    found = reader.option("maxOffsetsPerTrigger", str(max_rows)).load()
+    return found.filter(_SAYS_SOMETHING).select("offset", "value")
 
 
 def messages(
@@ -91,16 +94,20 @@ def messages(
     if partitions is not None:
         reader = reader.option("minPartitions", str(partitions))
     header = fn.filter("headers", lambda header: header["key"] == SEQUENCE_HEADER)
-    return reader.load().select(
-        "topic",
-        "partition",
-        "offset",
-        "value",
-        fn.try_element_at(header, fn.lit(1))["value"]
-        .cast("string")
-        .try_cast("bigint")
-        .alias("sequence"),
-        fn.crc32("value").alias("checksum"),
+    return (
+        reader.load()
+        .filter(_SAYS_SOMETHING)
+        .select(
+            "topic",
+            "partition",
+            "offset",
+            "value",
+            fn.try_element_at(header, fn.lit(1))["value"]
+            .cast("string")
+            .try_cast("bigint")
+            .alias("sequence"),
+            fn.crc32("value").alias("checksum"),
+        )
     )
 
 
