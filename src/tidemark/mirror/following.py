@@ -291,9 +291,8 @@ class Read(NamedTuple):
 
     def chunk(self) -> Chunk:
         events = spelt(self.texts, self.after, self.upto)
-        return Chunk(
-            self.commits, events.upto(self.commits[-1].last_sequence if self.commits else 0)
-        )
+        last = self.commits[-1].last_sequence if self.commits else 0
+        return Chunk.of(self.commits, events.upto(last))
 
 
 async def _spelt(read: Future[Read]) -> Chunk:

@@ -57,10 +57,21 @@ class Stopped(Exception):
 
 
 class Chunk(NamedTuple):
-    """Commits that follow one another, and all their events."""
+    """Commits that follow one another, all their events, and all of it that can be made beforehand:
+    who sends has the least time."""
 
     commits: Sequence[CommitRow]
     events: SpeltEvents
+    messages: Sequence[Message]
+    checksums: Sequence[int]
+    """That of each commit."""
+
+    @classmethod
+    def of(cls, commits: Sequence[CommitRow], events: SpeltEvents) -> Chunk:
+        values = iter(events.values)
+        counts = [commit.last_sequence - commit.first_sequence + 1 for commit in commits]
+        checksums = [sum(map(checksum_of, islice(values, count))) for count in counts]
+        return cls(commits, events, [*event_messages(commits, events)], checksums)
 
 
 class _Sent(NamedTuple):
@@ -118,14 +129,11 @@ class Sender:
                 if exactly
                 else _Foreseen(targets, self._next_places(targets))
             )
-            messages = event_messages(chunk.commits, chunk.events)
-            self._produce(zip(targets, messages, watched.callbacks(), strict=True))
-            # Before anything is waited for: meanwhile they are on their way.
-            checksums = _checksums(chunk)
+            self._produce(zip(targets, chunk.messages, watched.callbacks(), strict=True))
             if isinstance(watched, _Exact):
                 self._wait_for_all(watched)
             crash_point("mirror.events_sent")
-            sent = self._send_commits(chunk, targets, watched, checksums, totals)
+            sent = self._send_commits(chunk, targets, watched, totals)
             if isinstance(watched, _Foreseen):
                 watched.require_in_place()
                 self._require_commits_in_place(sent)
@@ -251,7 +259,6 @@ class Sender:
         chunk: Chunk,
         targets: Sequence[Target],
         events: _Foreseen | _Exact,
-        checksums: Sequence[int],
         totals: Mapping[str, int],
     ) -> _Sent:
         watched = _Exact(chunk, [])
@@ -261,7 +268,7 @@ class Sender:
 
         def messages() -> Iterator[tuple[Target, Message, Callback]]:
             begin = 0
-            for commit, checksum in zip(chunk.commits, checksums, strict=True):
+            for commit, checksum in zip(chunk.commits, chunk.checksums, strict=True):
                 end = begin + commit.last_sequence - commit.first_sequence + 1
                 found: defaultdict[Target, list[int]] = defaultdict(list)
                 for index in range(begin, end):
@@ -350,15 +357,6 @@ class _Trouble:
         # One broker of several may be down without harm.
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self.said = error.str()
-
-
-def _checksums(chunk: Chunk) -> list[int]:
-    """That of each commit."""
-    found, values = [], iter(chunk.events.values)
-    for commit in chunk.commits:
-        count = commit.last_sequence - commit.first_sequence + 1
-        found.append(sum(map(checksum_of, islice(values, count))))
-    return found
 
 
 class _LookCloser(Exception):
