@@ -31,7 +31,14 @@ from tidemark.mirror.errors import MirrorRefused
 from tidemark.mirror.hanging import end_hanging
 from tidemark.mirror.messages import MOST_COMMITS, CommitRecord
 from tidemark.mirror.places import PlaceColumns
-from tidemark.mirror.position import commits_after, last_commit, last_commits, places_in, reading
+from tidemark.mirror.position import (
+    commits_after,
+    count_there,
+    last_commit,
+    last_commits,
+    places_in,
+    reading,
+)
 from tidemark.mirror.sending import Chunk, Sender, Stopped
 from tidemark.mirror.topics import Topics
 
@@ -188,7 +195,7 @@ class Mirror:
         begin = commits[-1].last_sequence - MOST_EVENTS
         commits = [commit for commit in commits if commit.last_sequence > begin]
         told = sum(commit.last_sequence - int(commit.first) + 1 for commit in commits)
-        there = sum(1 for _ in places_in(consumer, commits))
+        there = count_there(consumer, commits)
         if there != told:
             raise MirrorRefused(
                 f"of the last {told:,} events that commits tell of, {there:,} are in Kafka",

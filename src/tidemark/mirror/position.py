@@ -131,6 +131,17 @@ def places_in(consumer: Consumer, commits: Iterable[CommitRecord]) -> Iterator[t
                     yield sequence, Place(partition, message.offset() or 0)
 
 
+def count_there(consumer: Consumer, commits: Iterable[CommitRecord]) -> int:
+    """How many messages there are of those that commits tell of. Each partition is read in one go:
+    for commits that were sent one by one that is far quicker than one run after the other."""
+    found = 0
+    for (topic, partition), runs in joined(commits).items():
+        told = {offset for first, last in runs for offset in range(first, last + 1)}
+        span = messages(consumer, topic, partition, runs[0][0], runs[-1][1] + 1)
+        found += sum(message.offset() in told for message in span)
+    return found
+
+
 def joined(commits: Iterable[CommitRecord]) -> dict[Target, list[list[int]]]:
     """The runs of each partition. What one transaction has written there is mostly one of them."""
     found: dict[Target, list[list[int]]] = {}
