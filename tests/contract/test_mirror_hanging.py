@@ -188,6 +188,27 @@ async def test_while_somebody_else_hides_commits_the_mirror_does_not_go_on(
     await assert_mirrored(world, ledger)
 
 
+async def test_nothing_is_ended_in_topics_of_another_ledger(
+    sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hanging, "_SETTLES_WITHIN_S", 0.2)
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await fill(ledger, "first", [3])
+    await world.mirror()
+    other = LedgerHome(f"sqlite:///{tmp_path / 'other.db'}")
+    await other.open()
+    try:
+        commits = [(world.commits_topic, 0)]
+        with somebody_else(world.broker, (world.commits_topic, b"{}")):
+            before = ends_of(world.admin(), commits, sees_all=True)
+            world.configure(ledger__url=other.url)
+            with pytest.raises(MirrorRefused, match=f"is of the ledger {ledger.ledger_id}"):
+                await world.mirror()
+            assert ends_of(world.admin(), commits, sees_all=True) == before
+    finally:
+        await other.close()
+
+
 @pytest.mark.parametrize("topic", ["usage", "tidemark.commits"])
 async def test_nothing_is_sent_again_before_what_was_given_up_has_ended(
     topic: str, sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -70,32 +70,41 @@ async def test_a_sender_that_is_closed_is_gone_at_once(
 
 
 class Reluctant:
-    """A producer that wants its transaction ended, when it is asked for something the first time.
+    """A producer that fails when it is asked for something the first time: it wants its transaction
+    ended, unless another error is given. It has done it or not, as `is_done` says."""
 
-    It has done it or not, as `is_done` says.
-    """
-
-    def __init__(self, producer: Any, left: list[str], *, is_done: bool) -> None:
+    def __init__(
+        self, producer: Any, left: list[str], *, is_done: bool, error: KafkaError | None = None
+    ) -> None:
         self._producer = producer
         self._left = left
         self._is_done = is_done
+        self._error = error or KafkaError(
+            KafkaError.CONCURRENT_TRANSACTIONS, txn_requires_abort=True
+        )
 
     def __getattr__(self, name: str) -> Any:
         asked = getattr(self._producer, name)
         if name not in self._left:
             return asked
 
-        def wanting_an_end(*arguments: Any, **more: Any) -> None:
+        def failing(*arguments: Any, **more: Any) -> None:
             self._left.remove(name)
             if self._is_done:
                 asked(*arguments, **more)
-            error = KafkaError(KafkaError.CONCURRENT_TRANSACTIONS, txn_requires_abort=True)
-            raise KafkaException(error)
+            raise KafkaException(self._error)
 
-        return wanting_an_end
+        return failing
 
     def __len__(self) -> int:
         return len(self._producer)
+
+
+def make_reluctant(monkeypatch: pytest.MonkeyPatch, at: str, **options: Any) -> list[str]:
+    """What it has not yet been asked for."""
+    made, left = sending.producer, [at]
+    monkeypatch.setattr(sending, "producer", lambda *them: Reluctant(made(*them), left, **options))
+    return left
 
 
 async def test_a_transaction_that_is_sent_again_counts_its_messages_once(
@@ -103,10 +112,7 @@ async def test_a_transaction_that_is_sent_again_counts_its_messages_once(
 ) -> None:
     ledger, world = await ledger_and_world(sqlite_home, tmp_path)
     await fill(ledger, "first", [3, 2])
-    made, left = sending.producer, ["flush"]
-    monkeypatch.setattr(
-        sending, "producer", lambda *them: Reluctant(made(*them), left, is_done=True)
-    )
+    left = make_reluctant(monkeypatch, "flush", is_done=True)
     await world.mirror()
     assert not left
     monkeypatch.undo()
@@ -125,12 +131,21 @@ async def test_what_was_perhaps_committed_is_looked_for_and_not_just_sent_again(
 ) -> None:
     ledger, world = await ledger_and_world(sqlite_home, tmp_path)
     await fill(ledger, "first", [3, 2])
-    made, left = sending.producer, ["commit_transaction"]
-    monkeypatch.setattr(
-        sending, "producer", lambda *them: Reluctant(made(*them), left, is_done=is_done)
-    )
+    make_reluctant(monkeypatch, "commit_transaction", is_done=is_done)
     with pytest.raises(MirrorUnavailable, match="committing what was mirrored failed: "):
         await world.mirror()
     await fill(ledger, "second", [4])
     await world.mirror()
+    await assert_mirrored(world, ledger)
+
+
+async def test_a_commit_that_only_took_too_long_is_asked_for_again(
+    sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await fill(ledger, "first", [3, 2])
+    late = KafkaError(KafkaError._TIMED_OUT, retriable=True)
+    left = make_reluctant(monkeypatch, "commit_transaction", is_done=False, error=late)
+    await world.mirror()
+    assert not left
     await assert_mirrored(world, ledger)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from tidemark.mirror import position
 from tidemark.mirror.errors import MirrorUnavailable
@@ -53,3 +56,37 @@ def test_anything_else_is_an_error_at_once() -> None:
     consumer: Any = Asked(KafkaError.TOPIC_AUTHORIZATION_FAILED, times=1)
     with pytest.raises(MirrorUnavailable, match="asking for the ends of commits"):
         position.ends(consumer, "commits", 0)
+
+
+class KnowsNoLeader:
+    """An admin client without brokers."""
+
+    def __init__(self) -> None:
+        self._client = AdminClient(
+            {"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "error_cb": lambda error: None}
+        )
+
+    def list_offsets(self, asked: Any, **more: Any) -> Any:
+        raise KafkaException(KafkaError(KafkaError._NOENT))
+
+    def list_topics(self, timeout: float) -> Any:
+        return self._client.list_topics(timeout=timeout)
+
+
+def test_nothing_is_held_on_to_by_who_asks_while_brokers_are_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the client raises while an exception is handled keeps that exception for ever."""
+    monkeypatch.setattr(position, "ANSWER_WITHIN_S", 0.1)
+    admin: Any = KnowsNoLeader()
+
+    def ask(held: set[int]) -> None:
+        with pytest.raises(MirrorUnavailable, match="asking for the ends of the topics"):
+            position.ends_of(admin, [("usage", number) for number in held])
+
+    held = {1}
+    gone = weakref.ref(held)
+    ask(held)
+    del held
+    gc.collect()
+    assert gone() is None
