@@ -132,7 +132,9 @@ def plain_producer(config: Config, prefix: str) -> Callable[[Told], None]:
             for topic, key, value, timestamp, headers in messages:
                 while True:
                     try:
-                        sender.produce(topic, value, key, timestamp=timestamp, headers=headers)
+                        # Without names, as the mirror does it: with them it takes half as long
+                        # again.
+                        sender.produce(topic, value, key, -1, None, None, timestamp, headers)
                         break
                     except BufferError:
                         sender.poll(_POLL_S)
