@@ -13,8 +13,8 @@ from tests.services.kafka import shared_broker
 from tests.services.mirroring import MirrorWorld, as_mirrored, as_read
 from tidemark.ingress.drafts import Draft
 from tidemark.ledger.port import CopyState
+from tidemark.mirror.chunks import Chunk
 from tidemark.mirror.following import CommitReader
-from tidemark.mirror.sending import Chunk
 from tidemark.pipeline.kafka.comparing import compare_topics
 from tidemark.pipeline.landing.comparing import Compared
 
@@ -73,7 +73,7 @@ async def compared(world: MirrorWorld, ledger: Ledger) -> Compared:
 
     def next_chunk(received_at: int) -> Chunk:
         work = reader.after(received_at)
-        return asyncio.run_coroutine_threadsafe(work, loop).result().chunk()
+        return asyncio.run_coroutine_threadsafe(work, loop).result().chunk({})
 
     found = await asyncio.to_thread(compare_topics, world.config, next_chunk)
     assert found is not None

@@ -6,7 +6,7 @@ A real broker, and the consumer that the documentation gives to everyone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from tests.services.mirroring import wait_until
 from tidemark.app.mirror import MirrorRunning
 from tidemark.mirror import following, position, sending, topics
 from tidemark.mirror.errors import MirrorFenced, MirrorUnavailable
+from tidemark.mirror.messages import Messages
 from tidemark.mirror.places import Place, place_in
 
 
@@ -125,16 +126,19 @@ async def test_places_are_right_also_when_somebody_else_writes_between(
     send = sending.Sender._produce
     ledger, world = await ledger_and_world(sqlite_home, tmp_path)
 
-    def disturbed(self: Any, messages: Iterable[Any]) -> None:
-        def with_others() -> Iterator[Any]:
-            for sent in messages:
-                yield sent
-                if sent[1][1] == b"7":
-                    self._producer.flush(10)
-                    for partition in range(3):
-                        world.write("usage", b"{}", partition=partition)
-
-        send(self, with_others())
+    def disturbed(
+        self: Any, topics: Any, partitions: Any, messages: Messages, callbacks: Any
+    ) -> None:
+        before = messages.keys.index(b"7") + 1 if b"7" in messages.keys else 0
+        rest = [iter(column) for column in (topics, partitions, *messages, callbacks)]
+        for count in (before, len(topics) - before):
+            [some, of, *columns, arrived] = ([*islice(column, count)] for column in rest)
+            send(self, some, of, Messages(*columns), arrived)
+            if before:
+                before = 0
+                self._producer.flush(10)
+                for partition in range(3):
+                    world.write("usage", b"{}", partition=partition)
 
     await append(ledger, draft("first"))
     await world.mirror()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from tests.contract.events import draft
 from tests.contract.mirrored import compared, fill, ledger_and_world
 from tests.contract.stores import LedgerHome, append
 from tidemark.mirror import following, sending
+from tidemark.mirror.messages import Messages
 from tidemark.pipeline.landing.comparing import Compared
 
 
@@ -55,12 +56,14 @@ async def test_a_message_that_differs_is_named(
 ) -> None:
     send = sending.Sender._produce
 
-    def altering(self: Any, messages: Iterable[Any]) -> None:
-        def altered() -> Iterator[Any]:
-            for target, (value, key, *rest), arrived in messages:
-                yield target, (change(value) if key == b"5" else value, key, *rest), arrived
-
-        send(self, altered())
+    def altering(
+        self: Any, topics: Any, partitions: Any, messages: Messages, callbacks: Any
+    ) -> None:
+        altered = [
+            change(value) if key == b"5" else value
+            for value, key in zip(messages.values, messages.keys, strict=True)
+        ]
+        send(self, topics, partitions, messages._replace(values=altered), callbacks)
 
     monkeypatch.setattr(sending.Sender, "_produce", altering)
     ledger, world = await ledger_and_world(sqlite_home, tmp_path)

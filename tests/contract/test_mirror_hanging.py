@@ -283,7 +283,7 @@ async def test_a_commit_that_tells_of_what_is_not_there_is_not_gone_on_from(
     with somebody_else(world.broker, (quiet, b"{}")):
         pass
     told = msgspec.structs.replace(last, offsets={quiet: {"0": [("0", "0")]}})
-    world.write("tidemark.commits", encode_commit(told)[0])
+    world.write("tidemark.commits", encode_commit(told))
     with pytest.raises(MirrorRefused, match="of the last 6 events that commits tell of, 3 are in"):
         await world.mirror()
 

@@ -48,7 +48,7 @@ async def test_commits_are_read_whole_and_no_more_at_once_than_is_wanted(
     rows = await all_events(ledger)
     reader, read, chunks = CommitReader(ledger), list[CommitRow](), 0
     while (found := await reader.after(read[-1].received_at if read else 0)).commits:
-        chunk = found.chunk()
+        chunk = found.chunk({})
         first, last = chunk.commits[0].first_sequence, chunk.commits[-1].last_sequence
         # The last page was read while there was room for it, or the first commit was not whole.
         before = b"\n".join(text.csv.strip() for text in found.texts[:-1])

@@ -15,6 +15,7 @@ from tests.contract.mirrored import assert_mirrored, fill, ledger_and_world
 from tests.contract.stores import LedgerHome
 from tidemark.mirror import sending
 from tidemark.mirror.errors import MirrorUnavailable
+from tidemark.mirror.messages import Messages
 from tidemark.mirror.position import last_commit, reading
 
 
@@ -48,7 +49,8 @@ async def test_a_sender_that_is_closed_is_gone_at_once(
             if fails == "begin":
                 sender.begin()
             else:
-                sender._produce(broken() for _ in held)
+                values: Any = (broken() for _ in held)
+                sender._produce(["topic"], [0], Messages(values, [b""], [0], [[]]), [None])
         finally:
             sender.close()
 

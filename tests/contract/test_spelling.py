@@ -97,7 +97,7 @@ async def test_events_that_are_not_there_are_missed(home: LedgerHome) -> None:
     with pytest.raises(LedgerUnavailable, match="all events from 2 to 5"):
         spelt([await ledger.read_text(0, 1), await ledger.read_text(2, 3)], 0, 5)
     with pytest.raises(LedgerUnavailable, match="events after 0 cannot be read"):
-        spelt([EventText(b"1,2,three", None)], 0, 1)
+        spelt([EventText(b"1,2,three", "NULL", None)], 0, 1)
 
 
 async def test_more_than_is_written_down_at_once_is_refused(

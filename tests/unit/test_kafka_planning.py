@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemark.ledger.port import CommitRow
-from tidemark.mirror.messages import CommitRecord, commit_record, encode_commit
+from tidemark.mirror.messages import CommitRecord, commit_record, encode_commit, runs_of
 from tidemark.pipeline.kafka.errors import KafkaDiffers
 from tidemark.pipeline.kafka.planning import Partition, commits_after, plans
 from tidemark.pipeline.output.batch import Frontier
@@ -34,13 +34,14 @@ def commits_of(
             at[sequence] = (*partition, offset)
             places.setdefault(partition, []).append(offset)
         commit = CommitRow(number * SECOND, last + 1, last + size, bytes([number % 256]) * 32)
-        records.append(commit_record(LEDGER, commit, places, number, {}))
+        runs = {target: runs_of(offsets) for target, offsets in places.items()}
+        records.append(commit_record(LEDGER, commit, runs, number, {}))
         last += size
     return records, at
 
 
 def as_read(records: list[CommitRecord]) -> list[tuple[int, bytes]]:
-    return [(2 * n, encode_commit(record)[0]) for n, record in enumerate(records)]
+    return [(2 * n, encode_commit(record)) for n, record in enumerate(records)]
 
 
 @given(st.integers(0, 1000), st.lists(st.integers(0, 5), min_size=1), st.integers(1, 12))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -15,11 +16,10 @@ from tidemark.ledger.event_json import event_view
 from tidemark.ledger.port import CommitRow, EventRow, PlacedEvents
 from tidemark.ledger.spelling import SpeltEvents, values_of
 from tidemark.mirror.messages import (
-    Message,
     checksum_of,
+    commit_messages,
     commit_record,
     decode_commit,
-    encode_commit,
     event_messages,
     runs_of,
 )
@@ -54,10 +54,10 @@ def spelt(*rows: EventRow) -> list[bytes]:
     return values_of(columns).to_pylist()
 
 
-def message(sent: EventRow) -> Message:
+def message(sent: EventRow) -> tuple[Any, ...]:
     events = SpeltEvents(sent.ingress_sequence, [sent.stream], [sent.causality_key], spelt(sent))
     commit = CommitRow(sent.received_at, sent.ingress_sequence, sent.ingress_sequence, b"")
-    [found] = event_messages([commit], events)
+    [found] = zip(*event_messages([commit], events), strict=True)
     return found
 
 
@@ -90,11 +90,10 @@ def test_messages_have_the_times_of_their_commits() -> None:
         CommitRow(7_000, 9, 9, b""),
     ]
     events = SpeltEvents(7, ["usage"] * 3, [None, "r", None], [b"a", b"b", b"c"])
-    assert [found[:3] for found in event_messages(commits, events)] == [
-        (b"a", b"7", 5),
-        (b"b", b"r", 5),
-        (b"c", b"9", 7),
-    ]
+    found = event_messages(commits, events)
+    assert found.values == [b"a", b"b", b"c"]
+    assert found.keys == [b"7", b"r", b"9"]
+    assert found.timestamps_ms == [5, 5, 7]
 
 
 def test_content_that_is_no_json_leaves_the_message_whole() -> None:
@@ -107,10 +106,11 @@ def test_content_that_is_no_json_leaves_the_message_whole() -> None:
 
 def test_a_commit_says_where_its_messages_are_and_what_they_come_to() -> None:
     commit = CommitRow(1_735_689_600_250_001, 41, 44, b"\x02" * 32)
-    places = {("usage", 0): [17, 18, 20], ("trades", 2): [5], ("usage", 1): [7, 8]}
+    places = {("usage", 0): [(17, 18), (20, 20)], ("trades", 2): [(5, 5)], ("usage", 1): [(7, 8)]}
     record = commit_record("L", commit, places, 5, {"usage": 30, "trades": 9})
-    value, _, timestamp_ms, _ = encode_commit(record)
-    assert timestamp_ms == 1_735_689_600_250
+    sent = commit_messages([commit], [record])
+    [value] = sent.values
+    assert sent[1:] == ([b"1735689600250001"], [1_735_689_600_250], [[]])
     assert json.loads(value) == {
         "ledgerId": "L",
         "receivedAt": "2025-01-01T00:00:00.250001Z",
@@ -143,7 +143,7 @@ def test_what_is_no_commit_is_not_taken_for_one() -> None:
 
 @given(st.sets(st.integers(0, 60)))
 def test_runs_hold_exactly_their_offsets(offsets: set[int]) -> None:
-    runs = [(int(first), int(last)) for first, last in runs_of(sorted(offsets))]
+    runs = runs_of(sorted(offsets))
     assert {n for first, last in runs for n in range(first, last + 1)} == offsets
     # As few as there can be.
     assert all(after[0] > before[1] + 1 for before, after in itertools.pairwise(runs))

@@ -108,7 +108,7 @@ def _compare_kafka(
         reader = CommitReader(ledger)
         return compare_topics(
             config,
-            lambda received_at: stores.wait(reader.after(received_at)).chunk(),
+            lambda received_at: stores.wait(reader.after(received_at)).chunk({}),
             on_progress=partial(on_progress, NAME),
             stopped=stop.is_set,
         )

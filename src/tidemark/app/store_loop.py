@@ -9,6 +9,8 @@ from collections.abc import Coroutine, Iterator
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
+import uvloop
+
 T = TypeVar("T")
 
 
@@ -23,7 +25,8 @@ class StoreLoop:
     """While it lasts, any other thread may wait for what runs in it."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
+        # What is read from PostgreSQL passes through it in thousands of small pieces.
+        self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="stores", daemon=True)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:

@@ -39,12 +39,13 @@ class EventRow(msgspec.Struct, frozen=True, gc=False):
 class EventText(NamedTuple):
     """Events as a store writes them down by itself, so that none becomes a Python object.
 
-    It is CSV with the columns of `EventRow`: text in single quotes, `NULL` for what is not there,
-    the hash in hexadecimal digits. `plain_quantity` makes plain text of a quantity, where it is
-    not.
+    It is CSV with the columns of `EventRow`: text in single quotes, at least where it would be
+    `null`, which is for what is not there; the hash in hexadecimal digits. `plain_quantity` makes
+    plain text of a quantity, where it is not.
     """
 
     csv: bytes
+    null: str
     plain_quantity: Callable[[str], str] | None
 
 

@@ -90,6 +90,8 @@ _CONTENT_BYTES = (
     "SELECT coalesce(sum(octet_length(data)), 0) FROM events"
     " WHERE ingress_sequence > ? AND ingress_sequence <= ?"
 )
+# The shortest: of most columns most are none.
+_NULL = ""
 _HEX_HASH = "encode(content_hash, 'hex')"
 _CSV = (
     f"SELECT {', '.join(EVENT_COLUMNS).replace('content_hash', _HEX_HASH)}"
@@ -359,11 +361,11 @@ class PostgresLedger(LedgerReader, LedgerCopies):
             size = 0
             with translated():
                 await self._readers.copy_from_query(
-                    _CSV % (after, upto), output=collect, format="csv", quote="'", null="NULL"
+                    _CSV % (after, upto), output=collect, format="csv", quote="'", null=_NULL
                 )
         if size > reading.MOST_TEXT_BYTES:
             raise TextTooLarge
-        return EventText(b"".join(parts), None)
+        return EventText(b"".join(parts), _NULL, None)
 
 
 async def _pool(url: str, size: int, settings: dict[str, str]) -> asyncpg.Pool:

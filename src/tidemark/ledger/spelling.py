@@ -25,12 +25,7 @@ _NUMBERS: Final = ("ingress_sequence", "received_at", "occurred_at")
 # What JSON has otherwise between quotes.
 _ESCAPED: Final = b'"\\' + bytes(range(0x20))
 _PARSE: Final = pyarrow.csv.ParseOptions(quote_char="'", newlines_in_values=True)
-_CONVERT: Final = pyarrow.csv.ConvertOptions(
-    column_types={n: pa.int64() if n in _NUMBERS else pa.string() for n in EVENT_COLUMNS},
-    null_values=["NULL"],
-    strings_can_be_null=True,
-    quoted_strings_can_be_null=False,
-)
+_TYPES: Final = {n: pa.int64() if n in _NUMBERS else pa.string() for n in EVENT_COLUMNS}
 _FOREIGN: Final = "Something else has written to the ledger's database. Bring back a backup."
 _encode = msgspec.json.Encoder().encode
 _any = msgspec.json.Decoder().decode
@@ -183,7 +178,7 @@ def _texts(texts: Iterable[str | None]) -> pa.Array:
 
 def _parsed(text: EventText) -> Columns:
     if not text.csv:
-        return {name: pa.nulls(0, kind) for name, kind in _CONVERT.column_types.items()}
+        return {name: pa.nulls(0, kind) for name, kind in _TYPES.items()}
     table = pyarrow.csv.read_csv(
         pa.BufferReader(text.csv),
         # One block, because a row may not be longer than one.
@@ -191,9 +186,15 @@ def _parsed(text: EventText) -> Columns:
             column_names=EVENT_COLUMNS, use_threads=False, block_size=len(text.csv) + 1
         ),
         parse_options=_PARSE,
-        convert_options=_CONVERT,
+        convert_options=pyarrow.csv.ConvertOptions(
+            column_types=_TYPES,
+            null_values=[text.null],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
     )
-    columns = {name: table.column(name).combine_chunks() for name in EVENT_COLUMNS}
+    [batch] = table.to_batches()
+    columns = {name: batch.column(name) for name in EVENT_COLUMNS}
     if text.plain_quantity is not None:
         columns["quantity"] = _changed(columns["quantity"], _each(text.plain_quantity))
     return columns

@@ -345,7 +345,7 @@ class SqliteLedger(LedgerReader, LedgerCopies):
                 [csv] = connection.execute(_CSV, (after, upto)).fetchone()
             except sqlite3.DataError as error:
                 raise TextTooLarge from error
-            return EventText(csv or b"", from_sortable)
+            return EventText(csv or b"", "NULL", from_sortable)
 
         return await self._loop.run_in_executor(self._readers, self._run, write_down)
 

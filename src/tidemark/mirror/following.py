@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -27,9 +27,10 @@ from tidemark.ledger.port import (
     TextTooLarge,
 )
 from tidemark.ledger.spelling import spelt
+from tidemark.mirror.chunks import Chunk
 from tidemark.mirror.errors import MirrorRefused
 from tidemark.mirror.hanging import end_hanging
-from tidemark.mirror.messages import MOST_COMMITS, CommitRecord
+from tidemark.mirror.messages import MOST_COMMITS, CommitRecord, Target
 from tidemark.mirror.places import PlaceColumns
 from tidemark.mirror.position import (
     commits_after,
@@ -39,7 +40,7 @@ from tidemark.mirror.position import (
     places_in,
     reading,
 )
-from tidemark.mirror.sending import Chunk, Sender, Stopped
+from tidemark.mirror.sending import Places, Sender, Stopped
 from tidemark.mirror.topics import Topics
 
 COPY_NAME: Final = "mirror"
@@ -228,14 +229,15 @@ class Mirror:
             return
         last = chunk.commits[-1]
         if chunk.events.values:
-            first = chunk.events.first_sequence
-            placed = PlacedEvents(first, last.last_sequence, places.packed())
             self._placing.result()
-            self._placing = self._begun(self._place(placed))
+            self._placing = self._begun(
+                self._place(chunk.events.first_sequence, last.last_sequence, places)
+            )
         self.last_sequence, self.received_at = last.last_sequence, last.received_at
 
-    async def _place(self, placed: PlacedEvents) -> None:
-        await self._ledger.place_events(placed)
+    async def _place(self, first: int, last: int, places: Places) -> None:
+        packed = await asyncio.to_thread(lambda: places().packed())
+        await self._ledger.place_events(PlacedEvents(first, last, packed))
         crash_point("mirror.placed")
 
     def _check_topics(self) -> None:
@@ -265,13 +267,13 @@ class Mirror:
         The last one is empty.
         """
         read = self._begun(self._reader.after(self.received_at))
-        waiting = deque([self._begun(_spelt(read))])
+        waiting = deque([self._begun(self._made_ready(read))])
         try:
             while waiting:
                 chunk = waiting.popleft().result()
                 while chunk.commits and len(waiting) < CHUNKS_AHEAD:
                     read = self._begun(self._read_behind(read))
-                    waiting.append(self._begun(_spelt(read)))
+                    waiting.append(self._begun(self._made_ready(read)))
                 yield chunk
         finally:
             for unused in waiting:
@@ -280,6 +282,11 @@ class Mirror:
     async def _read_behind(self, before: Future[Read]) -> Read:
         read = await asyncio.wrap_future(before)
         return await self._reader.after(read.commits[-1].received_at) if read.commits else read
+
+    async def _made_ready(self, read: Future[Read]) -> Chunk:
+        # Arrow works without Python's lock, and so beside whoever sends and whoever reads.
+        found = await asyncio.wrap_future(read)
+        return await asyncio.to_thread(found.chunk, self._sender.partitions)
 
     def _begun(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -296,15 +303,11 @@ class Read(NamedTuple):
     after: int
     upto: int
 
-    def chunk(self) -> Chunk:
+    def chunk(self, partitions: Mapping[str, Sequence[Target]]) -> Chunk:
+        """`partitions` has those of each stream, as far as they are known."""
         events = spelt(self.texts, self.after, self.upto)
         last = self.commits[-1].last_sequence if self.commits else 0
-        return Chunk.of(self.commits, events.upto(last))
-
-
-async def _spelt(read: Future[Read]) -> Chunk:
-    # Arrow works without Python's lock, and so beside whoever sends and whoever reads.
-    return await asyncio.to_thread((await asyncio.wrap_future(read)).chunk)
+        return Chunk.of(self.commits, events.upto(last), partitions)
 
 
 class CommitReader:

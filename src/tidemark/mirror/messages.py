@@ -6,9 +6,8 @@ Other programs rely on all of this; it is described for them in docs/reference/k
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, repeat
-from typing import Final, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -21,16 +20,21 @@ SEQUENCE_HEADER: Final = "tidemark-ingress-sequence"
 MOST_COMMITS: Final = 2_000
 """As many as are sent in one transaction."""
 
-_encode = msgspec.json.Encoder().encode
-
-
 Target: TypeAlias = tuple[str, int]
 """A topic and a partition of it."""
-Message: TypeAlias = tuple[bytes, bytes, int, list[tuple[str, bytes]]]
-"""What is sent to a topic: value, key, timestamp in milliseconds, headers."""
+Headers: TypeAlias = list[tuple[str, bytes]]
 
 
-def event_messages(commits: Iterable[CommitRow], events: SpeltEvents) -> Iterator[Message]:
+class Messages(NamedTuple):
+    """What is sent to topics, one column for each thing that a message has."""
+
+    values: Sequence[bytes]
+    keys: Sequence[bytes]
+    timestamps_ms: Sequence[int]
+    headers: Sequence[Headers]
+
+
+def event_messages(commits: Iterable[CommitRow], events: SpeltEvents) -> Messages:
     """The events of commits as they are sent to the topics of their streams."""
     first = events.first_sequence
     sequences = [b"%d" % number for number in range(first, first + len(events.values))]
@@ -38,15 +42,15 @@ def event_messages(commits: Iterable[CommitRow], events: SpeltEvents) -> Iterato
         sequence if key is None else key.encode()
         for sequence, key in zip(sequences, events.causality_keys, strict=True)
     ]
-    received_at_ms = chain.from_iterable(
-        repeat(commit.received_at // 1000, commit.last_sequence - commit.first_sequence + 1)
-        for commit in commits
-    )
+    received_at_ms: list[int] = []
+    for commit in commits:
+        count = commit.last_sequence - commit.first_sequence + 1
+        received_at_ms += [commit.received_at // 1000] * count
     headers = [[(SEQUENCE_HEADER, sequence)] for sequence in sequences]
-    return zip(events.values, keys, received_at_ms, headers, strict=True)
+    return Messages(events.values, keys, received_at_ms, headers)
 
 
-Run = tuple[str, str]
+Run: TypeAlias = tuple[int, int]
 """Offsets that follow one another, from the first to the last."""
 
 
@@ -65,7 +69,7 @@ class CommitRecord(msgspec.Struct, frozen=True, rename="camel"):
     chain: str
     checksum: str
     counts: dict[str, int]
-    offsets: dict[str, dict[str, list[Run]]]
+    offsets: dict[str, dict[str, list[tuple[str, str]]]]
     totals: dict[str, str]
 
     @property
@@ -84,27 +88,36 @@ class CommitRecord(msgspec.Struct, frozen=True, rename="camel"):
                     yield topic, int(partition), int(first), int(last)
 
 
+encode_commit: Final = msgspec.json.Encoder().encode
 decode_commit: Final = msgspec.json.Decoder(CommitRecord).decode
 
 
-def encode_commit(record: CommitRecord) -> Message:
-    received_at = record.received_at_us
-    return _encode(record), b"%d" % received_at, received_at // 1000, []
+def commit_messages(commits: Iterable[CommitRow], records: Sequence[CommitRecord]) -> Messages:
+    """Records of commits as they are sent to their topic."""
+    times = [commit.received_at for commit in commits]
+    return Messages(
+        [*map(encode_commit, records)],
+        [b"%d" % received_at for received_at in times],
+        [received_at // 1000 for received_at in times],
+        [[]] * len(records),
+    )
 
 
 def commit_record(
     ledger_id: str,
     commit: CommitRow,
-    places: Mapping[Target, Sequence[int]],
+    places: Mapping[Target, Iterable[Run]],
     checksum: int,
     totals: Mapping[str, int],
 ) -> CommitRecord:
-    """`places` has the offsets of the commit's messages in each partition, in their order."""
+    """`places` has the offsets of the commit's messages in each partition."""
     counts: dict[str, int] = {}
-    offsets: dict[str, dict[str, list[Run]]] = {}
-    for (topic, partition), found in places.items():
-        counts[topic] = counts.get(topic, 0) + len(found)
-        offsets.setdefault(topic, {})[str(partition)] = runs_of(found)
+    offsets: dict[str, dict[str, list[tuple[str, str]]]] = {}
+    for (topic, partition), runs in places.items():
+        for first, last in runs:
+            counts[topic] = counts.get(topic, 0) + last - first + 1
+        spelt_runs = [(str(first), str(last)) for first, last in runs]
+        offsets.setdefault(topic, {})[str(partition)] = spelt_runs
     return CommitRecord(
         ledger_id,
         format_timestamp(commit.received_at),
@@ -134,11 +147,11 @@ async def mirrored_checksum(ledger: LedgerStore, sequence: int) -> int | None:
 def runs_of(offsets: Sequence[int]) -> list[Run]:
     """Rising offsets, where those that follow one another are one run."""
     if offsets and offsets[-1] - offsets[0] == len(offsets) - 1:
-        return [(str(offsets[0]), str(offsets[-1]))]
-    runs: list[list[int]] = []
+        return [(offsets[0], offsets[-1])]
+    runs: list[Run] = []
     for offset in offsets:
         if runs and offset == runs[-1][1] + 1:
-            runs[-1][1] = offset
+            runs[-1] = (runs[-1][0], offset)
         else:
-            runs.append([offset, offset])
-    return [(str(first), str(last)) for first, last in runs]
+            runs.append((offset, offset))
+    return runs

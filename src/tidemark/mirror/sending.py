@@ -6,10 +6,11 @@ import contextlib
 import threading
 import time
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import count, islice
+from itertools import count, starmap
+from operator import length_hint
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException
@@ -17,8 +18,7 @@ from confluent_kafka import Message as Delivered
 
 from tidemark.config import Config
 from tidemark.crash import crash_point
-from tidemark.ledger.port import CommitRow
-from tidemark.ledger.spelling import SpeltEvents
+from tidemark.mirror.chunks import Chunk, Routes, by_commit
 from tidemark.mirror.errors import MirrorFenced, MirrorUnavailable
 from tidemark.mirror.hanging import hanging
 from tidemark.mirror.kafka import (
@@ -29,14 +29,14 @@ from tidemark.mirror.kafka import (
     producer,
 )
 from tidemark.mirror.messages import (
-    Message,
+    CommitRecord,
+    Messages,
+    Run,
     Target,
-    checksum_of,
+    commit_messages,
     commit_record,
-    encode_commit,
-    event_messages,
+    runs_of,
 )
-from tidemark.mirror.partitioning import chosen
 from tidemark.mirror.places import Place, PlaceColumns
 from tidemark.mirror.position import ends_of, reading
 from tidemark.mirror.topics import Topics
@@ -49,29 +49,13 @@ _LOOK_EVERY_S: Final = 0.002
 
 
 Callback: TypeAlias = Callable[[KafkaError | None, Delivered], None]
+Places: TypeAlias = Callable[[], PlaceColumns]
+"""Where events are, when somebody wants to know it: to write it down takes a while."""
 
 
 class Stopped(Exception):
     """Somebody wants an end in the middle of a transaction. It is given up, or already committed
     and found by whoever comes next."""
-
-
-class Chunk(NamedTuple):
-    """Commits that follow one another, all their events, and all of it that can be made beforehand:
-    who sends has the least time."""
-
-    commits: Sequence[CommitRow]
-    events: SpeltEvents
-    messages: Sequence[Message]
-    checksums: Sequence[int]
-    """That of each commit."""
-
-    @classmethod
-    def of(cls, commits: Sequence[CommitRow], events: SpeltEvents) -> Chunk:
-        values = iter(events.values)
-        counts = [commit.last_sequence - commit.first_sequence + 1 for commit in commits]
-        checksums = [sum(map(checksum_of, islice(values, count))) for count in counts]
-        return cls(commits, events, [*event_messages(commits, events)], checksums)
 
 
 class _Sent(NamedTuple):
@@ -93,6 +77,8 @@ class Sender:
         self._topics = topics
         self._stopped = stopped
         self._trouble = _Trouble()
+        self.partitions: dict[str, Sequence[Target]] = {}
+        """Of each stream that was sent to."""
         self._next: dict[Target, int] = {}
         """Where the next message of a partition will be, if nobody else writes there."""
         self._producer: Any = producer(config, ledger_id, self._trouble.note)
@@ -104,7 +90,7 @@ class Sender:
         except KafkaException as error:
             raise self._failure(error, "taking over the mirror's transactions") from error
 
-    def send(self, chunk: Chunk, totals: dict[str, int]) -> PlaceColumns:
+    def send(self, chunk: Chunk, totals: dict[str, int]) -> Places:
         """Where the events are, once they are there for all to see.
 
         `totals` is how many messages each topic has, and then has with them.
@@ -116,24 +102,24 @@ class Sender:
         refused = self.give_up()
         if refused is not None and is_fenced(refused):
             raise self._failure(refused, "mirroring")
-        self._require_given_up({(self._topics.commits, 0), *self._targets(chunk, totals)})
+        self._require_given_up({(self._topics.commits, 0), *self._routes(chunk, totals).targets})
         return self._send(chunk, totals, exactly=True)
 
-    def _send(self, chunk: Chunk, totals: dict[str, int], *, exactly: bool) -> PlaceColumns:
+    def _send(self, chunk: Chunk, totals: dict[str, int], *, exactly: bool) -> Places:
         try:
             self._producer.begin_transaction()
             crash_point("mirror.begun")
-            targets = self._targets(chunk, totals)
+            routes = self._routes(chunk, totals)
             watched = (
-                _Exact(chunk, targets)
+                _Exact(chunk, routes)
                 if exactly
-                else _Foreseen(targets, self._next_places(targets))
+                else _Foreseen(routes, self._next_places(routes.targets))
             )
-            self._produce(zip(targets, chunk.messages, watched.callbacks(), strict=True))
+            self._produce(routes.topics, routes.partitions, chunk.messages, watched.callbacks())
             if isinstance(watched, _Exact):
                 self._wait_for_all(watched)
             crash_point("mirror.events_sent")
-            sent = self._send_commits(chunk, targets, watched, totals)
+            sent = self._send_commits(chunk, watched, totals)
             if isinstance(watched, _Foreseen):
                 watched.require_in_place()
                 self._require_commits_in_place(sent)
@@ -146,7 +132,7 @@ class Sender:
         crash_point("mirror.committed")
         self._wait_until_seen(sent.ends)
         totals.update(sent.totals)
-        return watched.places()
+        return watched.places
 
     def _require_commits_in_place(self, sent: _Sent) -> None:
         """Somebody else's transaction before them would hide them."""
@@ -234,18 +220,17 @@ class Sender:
         # The last reference: it does not wait for Python to look for what is not used any more.
         del self._producer
 
-    def _targets(self, chunk: Chunk, totals: Mapping[str, int]) -> list[Target]:
-        """The topic and the partition of each event. What has no messages yet must have none."""
-        events = chunk.events
-        partitions: dict[str, list[Target]] = {}
-        for stream in dict.fromkeys(events.streams):
+    def _routes(self, chunk: Chunk, totals: Mapping[str, int]) -> Routes:
+        """What has no messages yet must have none."""
+        for stream in chunk.streams:
             topic = self._topics.of_stream(stream)
             if topic not in totals:
                 with reading(self._config) as consumer:
                     self._topics.require_unused(topic, consumer)
-            partitions[stream] = [(topic, n) for n in range(self._topics.partitions_of(topic))]
-        of_event = map(partitions.__getitem__, events.streams)
-        return chosen(events.first_sequence, events.causality_keys, of_event)
+            if stream not in self.partitions:
+                count = self._topics.partitions_of(topic)
+                self.partitions[stream] = [(topic, number) for number in range(count)]
+        return chunk.routes or Routes.of(chunk.commits, chunk.events, self.partitions)
 
     def _next_places(self, targets: Iterable[Target]) -> Mapping[Target, int]:
         wanted = {*targets}
@@ -255,55 +240,66 @@ class Sender:
         return {target: self._next[target] for target in wanted}
 
     def _send_commits(
-        self,
-        chunk: Chunk,
-        targets: Sequence[Target],
-        events: _Foreseen | _Exact,
-        totals: Mapping[str, int],
+        self, chunk: Chunk, events: _Foreseen | _Exact, totals: Mapping[str, int]
     ) -> _Sent:
-        watched = _Exact(chunk, [])
-        places = events.places()
         counts = dict(totals)
         ends: dict[Target, int] = {}
-
-        def messages() -> Iterator[tuple[Target, Message, Callback]]:
-            begin = 0
-            for commit, checksum in zip(chunk.commits, chunk.checksums, strict=True):
-                end = begin + commit.last_sequence - commit.first_sequence + 1
-                found: defaultdict[Target, list[int]] = defaultdict(list)
-                for index in range(begin, end):
-                    found[targets[index]].append(places.offsets[index])
-                for target, offsets in found.items():
-                    counts[target[0]] = counts.get(target[0], 0) + len(offsets)
-                    ends[target] = offsets[-1] + 1
-                record = commit_record(self._ledger_id, commit, found, checksum, counts)
-                yield (self._topics.commits, 0), encode_commit(record), watched.of_commit
-                begin = end
-
-        self._produce(messages())
+        records: list[CommitRecord] = []
+        for commit, checksum, runs in zip(
+            chunk.commits, chunk.checksums, events.runs(), strict=True
+        ):
+            for target, found in runs.items():
+                ends[target] = found[-1][1] + 1
+                for first, last in found:
+                    counts[target[0]] = counts.get(target[0], 0) + last - first + 1
+            records.append(commit_record(self._ledger_id, commit, runs, checksum, counts))
+        watched = _Commits()
+        count = len(records)
+        messages = commit_messages(chunk.commits, records)
+        self._produce(
+            [self._topics.commits] * count, [0] * count, messages, watched.callbacks(count)
+        )
         self._wait_for_all(events, watched)
-        assert watched.commit_offset is not None
-        ends[self._topics.commits, 0] = watched.commit_offset + 1
-        return _Sent(counts, ends, len(chunk.commits))
+        ends[self._topics.commits, 0] = watched.last_offset + 1
+        return _Sent(counts, ends, count)
 
-    def _produce(self, messages: Iterable[tuple[Target, Message, Callback | None]]) -> None:
+    def _produce(
+        self,
+        topics: Sequence[str],
+        partitions: Sequence[int],
+        messages: Messages,
+        callbacks: Sequence[Callback | None],
+    ) -> None:
+        values, keys, timestamps_ms, headers = messages
+        nothing = [None] * len(topics)
+        # As the arguments of `produce` follow one another: by their names it takes half as long
+        # again.
+        columns = topics, values, keys, partitions, callbacks, nothing, timestamps_ms, headers
+        waiting = [iter(column) for column in columns]
         produce = self._producer.produce
         try:
-            for (topic, partition), (value, key, timestamp, headers), arrived in messages:
-                while True:
-                    try:
-                        # Without names: with them it takes half as long again.
-                        produce(topic, value, key, partition, arrived, None, timestamp, headers)
-                        break
-                    except BufferError:
-                        # As much waits to be sent as may.
-                        self._producer.poll(_POLL_S)
-                        self._require_going_on()
+            while True:
+                try:
+                    # All of them: a loop in Python takes longer.
+                    deque(starmap(produce, zip(*waiting, strict=True)), maxlen=0)
+                    return
+                except BufferError:
+                    refused = len(topics) - length_hint(waiting[0]) - 1
+                    self._produce_late([column[refused] for column in columns])
         finally:
             # Else whatever is raised here keeps the client.
             del produce
 
-    def _wait_for_all(self, *watched: _Foreseen | _Exact) -> None:
+    def _produce_late(self, message: Sequence[Any]) -> None:
+        """One that was refused, because as much waits to be sent as may."""
+        while True:
+            self._producer.poll(_POLL_S)
+            self._require_going_on()
+            with contextlib.suppress(BufferError):
+                self._producer.produce(*message)
+                return
+
+    def _wait_for_all(self, *watched: _Foreseen | _Strict) -> None:
         began = time.monotonic()
         while self._producer.flush(_POLL_S):
             self._require_going_on()
@@ -370,20 +366,22 @@ class _Foreseen:
     They follow what all see there, unless somebody else writes to the topic meanwhile.
     """
 
-    def __init__(self, targets: Sequence[Target], next_places: Mapping[Target, int]) -> None:
-        backwards = targets[::-1]
-        self._looked_at = {targets.index(target) for target in next_places}
-        self._looked_at |= {len(targets) - 1 - backwards.index(target) for target in next_places}
-        following = {target: count(first) for target, first in next_places.items()}
-        self._columns = PlaceColumns(
-            array("i", [partition for _, partition in targets]),
-            array("q", map(next, map(following.__getitem__, targets))),
-        )
+    def __init__(self, routes: Routes, next_places: Mapping[Target, int]) -> None:
+        self._routes = routes
+        self._next = next_places
+        self._looked_at: dict[int, int] = {}
+        """Which messages, and where they should be."""
+        totals = sum((Counter(share) for share in routes.shares), Counter[Target]())
+        backwards = routes.targets[::-1]
+        for target, first in next_places.items():
+            self._looked_at[routes.targets.index(target)] = first
+            last = len(backwards) - 1 - backwards.index(target)
+            self._looked_at[last] = first + totals[target] - 1
         self._found: dict[int, int | None] = {}
         self.has_failed = False
 
     def callbacks(self) -> list[Callback | None]:
-        found: list[Callback | None] = [None] * len(self._columns.offsets)
+        found: list[Callback | None] = [None] * len(self._routes.targets)
         for index in self._looked_at:
             found[index] = partial(self._arrived, index)
         return found
@@ -399,51 +397,42 @@ class _Foreseen:
             raise _LookCloser
 
     def require_in_place(self) -> None:
-        offsets = self._columns.offsets
-        if any(self._found.get(index) != offsets[index] for index in self._looked_at):
+        if self._found != self._looked_at:
             raise _LookCloser
 
+    def runs(self) -> Iterator[dict[Target, list[Run]]]:
+        """For each commit, the offsets of its events in each partition."""
+        following = dict(self._next)
+        for share in self._routes.shares:
+            runs = {}
+            for target, how_many in share.items():
+                first = following[target]
+                following[target] = first + how_many
+                runs[target] = [(first, first + how_many - 1)]
+            yield runs
+
     def places(self) -> PlaceColumns:
-        return self._columns
+        following = {target: count(first) for target, first in self._next.items()}
+        offsets = map(next, map(following.__getitem__, self._routes.targets))
+        return PlaceColumns(array("i", self._routes.partitions), array("q", offsets))
 
 
-class _Exact:
-    """Learns of each message where it went, or why it did not."""
+class _Strict:
+    """Learns of each message why it did not arrive."""
 
-    def __init__(self, chunk: Chunk, targets: Sequence[Target]) -> None:
-        self._first_sequence = chunk.commits[0].first_sequence
-        self._columns = PlaceColumns.unknown(len(targets))
+    def __init__(self) -> None:
         self._error: KafkaError | None = None
         self._what = ""
         self._topic: str | None = None
-        self.commit_offset: int | None = None
 
     @property
     def has_failed(self) -> bool:
         return self._error is not None
 
-    def callbacks(self) -> list[Callback]:
-        return [partial(self._arrived, index) for index in range(len(self._columns.offsets))]
-
-    def _arrived(self, index: int, error: KafkaError | None, message: Delivered) -> None:
-        if error is None:
-            self._columns.put(index, Place(message.partition() or 0, message.offset() or 0))
-        else:
-            self._failed(error, message, f"the event {self._first_sequence + index}")
-
-    def of_commit(self, error: KafkaError | None, message: Delivered) -> None:
-        if error is None:
-            self.commit_offset = message.offset()
-        else:
-            self._failed(error, message, "a commit")
-
-    def _failed(self, error: KafkaError, message: Delivered, what: str) -> None:
+    def failed(self, error: KafkaError, message: Delivered, what: str) -> None:
         # What follows fails because of the first.
         if self._error is None:
             self._error, self._what, self._topic = error, what, message.topic()
-
-    def places(self) -> PlaceColumns:
-        return self._columns
 
     def require_none_failed(self) -> None:
         if self._error is None:
@@ -460,3 +449,49 @@ class _Exact:
             hint="Look at the topic and its brokers; the mirror goes on by itself.",
             field="mirror.bootstrap_servers",
         )
+
+
+class _Exact(_Strict):
+    """Learns of each event where it went."""
+
+    def __init__(self, chunk: Chunk, routes: Routes) -> None:
+        super().__init__()
+        self._commits = chunk.commits
+        self._targets = routes.targets
+        self._columns = PlaceColumns.unknown(len(routes.targets))
+
+    def callbacks(self) -> list[Callback | None]:
+        return [partial(self._arrived, index) for index in range(len(self._targets))]
+
+    def _arrived(self, index: int, error: KafkaError | None, message: Delivered) -> None:
+        if error is None:
+            self._columns.put(index, Place(message.partition() or 0, message.offset() or 0))
+        else:
+            self.failed(error, message, f"the event {self._commits[0].first_sequence + index}")
+
+    def runs(self) -> Iterator[dict[Target, list[Run]]]:
+        """For each commit, the offsets of its events in each partition."""
+        placed = zip(self._targets, self._columns.offsets, strict=True)
+        for of_commit in by_commit(self._commits, placed):
+            offsets: defaultdict[Target, list[int]] = defaultdict(list)
+            for target, offset in of_commit:
+                offsets[target].append(offset)
+            yield {target: runs_of(found) for target, found in offsets.items()}
+
+    def places(self) -> PlaceColumns:
+        return self._columns
+
+
+class _Commits(_Strict):
+    """Learns where the last record of a commit went."""
+
+    last_offset = -1
+
+    def callbacks(self, count: int) -> list[Callback | None]:
+        return [self._arrived] * count
+
+    def _arrived(self, error: KafkaError | None, message: Delivered) -> None:
+        if error is None:
+            self.last_offset = message.offset() or 0
+        else:
+            self.failed(error, message, "a commit")

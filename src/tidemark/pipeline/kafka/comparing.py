@@ -11,6 +11,7 @@ from confluent_kafka import Consumer
 from tidemark.config import Config
 from tidemark.ledger.port import CommitRow
 from tidemark.ledger.spelling import SpeltEvents
+from tidemark.mirror.chunks import Chunk
 from tidemark.mirror.errors import MirrorRefused
 from tidemark.mirror.kafka import ANSWER_WITHIN_S
 from tidemark.mirror.messages import (
@@ -19,7 +20,6 @@ from tidemark.mirror.messages import (
     checksum_of,
 )
 from tidemark.mirror.position import decoded, ends, messages, reading, sequence_of
-from tidemark.mirror.sending import Chunk
 from tidemark.pipeline.kafka.planning import Partition, plans
 from tidemark.pipeline.landing.comparing import BlockDifference, Compared
 
