@@ -76,12 +76,29 @@ _REFUSE = (
     f" VALUES ({', '.join('?' * len(REJECT_INSERT_COLUMNS))})"
 )
 
-# One row, so that it is made without a pause. `%Q` quotes a text, and is NULL for none. A text ends
-# at a NUL there: ingress lets none in.
+# How columns are written down as CSV. `%Q` quotes a text, and is NULL for none. A text ends at a
+# NUL there: ingress lets none in.
+_PATTERNS = dict.fromkeys(EVENT_COLUMNS, "%Q") | {
+    "ingress_sequence": "%d",
+    "received_at": "%d",
+    "occurred_at": "%d",
+    "content_hash": "%s",
+}
+# What most events do not have, and then takes no time.
+_RARE = ("causality_key", "source", "source_id", "control", "target_key", "global_sequence")
+
+
+def _line(without: Sequence[str] = ()) -> str:
+    patterns = ["NULL" if name in without else _PATTERNS[name] for name in EVENT_COLUMNS]
+    values = ", ".join(name for name in EVENT_COLUMNS if name not in without)
+    values = values.replace("content_hash", "hex(content_hash)")
+    return f"printf('{','.join(patterns)}\n', {values})"
+
+
+# One row, so that it is made without a pause.
 _CSV = (
     "SELECT CAST(group_concat("
-    f"printf('%d,%d,%d,%s{',%Q' * (len(EVENT_COLUMNS) - 4)}',"
-    f" {', '.join(EVENT_COLUMNS).replace('content_hash', 'hex(content_hash)')}), char(10)) AS BLOB)"
+    f"iif(coalesce({', '.join(_RARE)}) IS NULL, {_line(without=_RARE)}, {_line()}), '') AS BLOB)"
     " FROM events WHERE ingress_sequence > ? AND ingress_sequence <= ?"
 )
 
