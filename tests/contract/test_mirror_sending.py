@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from tests.contract.mirrored import assert_mirrored, fill, ledger_and_world
 from tests.contract.stores import LedgerHome
-from tidemark.mirror import sending
+from tidemark.mirror import kafka, sending
 from tidemark.mirror.errors import MirrorUnavailable
 from tidemark.mirror.messages import Messages
 from tidemark.mirror.position import last_commit, reading
@@ -69,6 +69,26 @@ async def test_a_sender_that_is_closed_is_gone_at_once(
         assert threads_of_kafka() == before
     finally:
         gc.enable()
+
+
+async def test_more_than_the_client_holds_is_sent_all_the_same(
+    sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It refuses a message then, which has to wait, and all behind it."""
+    refused = []
+    later = sending.Sender._produce_late
+
+    def noted(self: Any, message: Any) -> None:
+        refused.append(message)
+        later(self, message)
+
+    monkeypatch.setattr(sending.Sender, "_produce_late", noted)
+    monkeypatch.setattr(kafka, "_QUEUED_KBYTES", 16)
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await fill(ledger, "first", [100, 0, 100, 1, 50])
+    await world.mirror()
+    assert refused
+    await assert_mirrored(world, ledger)
 
 
 class Reluctant:
