@@ -106,7 +106,7 @@ def commit_messages(commits: Iterable[CommitRow], records: Sequence[CommitRecord
 def commit_record(
     ledger_id: str,
     commit: CommitRow,
-    places: Mapping[Target, Iterable[Run]],
+    places: Mapping[Target, Sequence[Run]],
     checksum: int,
     totals: Mapping[str, int],
 ) -> CommitRecord:

@@ -285,7 +285,8 @@ class Sender:
                     return
                 except BufferError:
                     refused = len(topics) - length_hint(waiting[0]) - 1
-                    self._produce_late([column[refused] for column in columns])
+                # Out here: what the client raises while an exception is handled keeps that.
+                self._produce_late([column[refused] for column in columns])
         finally:
             # Else whatever is raised here keeps the client.
             del produce
