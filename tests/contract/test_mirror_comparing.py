@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.contract.events import draft
 from tests.contract.mirrored import compared, fill, ledger_and_world
 from tests.contract.stores import LedgerHome, append
-from tidemark.mirror import following, sending
-from tidemark.mirror.messages import Messages
+from tests.services.mirroring import alter_message
+from tidemark.mirror import following
 from tidemark.pipeline.landing.comparing import Compared
 
 
@@ -54,18 +53,7 @@ async def test_a_message_that_differs_is_named(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    send = sending.Sender._produce
-
-    def altering(
-        self: Any, topics: Any, partitions: Any, messages: Messages, callbacks: Any
-    ) -> None:
-        altered = [
-            change(value) if key == b"5" else value
-            for value, key in zip(messages.values, messages.keys, strict=True)
-        ]
-        send(self, topics, partitions, messages._replace(values=altered), callbacks)
-
-    monkeypatch.setattr(sending.Sender, "_produce", altering)
+    alter_message(monkeypatch, 5, change)
     ledger, world = await ledger_and_world(sqlite_home, tmp_path)
     await append(ledger, *(draft(f"{n}") for n in range(8)))
     await world.mirror()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,9 @@ from tests.folding.runs import run_pipeline
 from tests.generated.streams import STREAM
 from tests.generated.windows import AT, windows_of
 from tests.services.kafka import shared_broker
-from tests.services.mirroring import MirrorWorld
+from tests.services.mirroring import MirrorWorld, alter_message
 from tidemark.app.event_source import event_source
 from tidemark.config import Config
-from tidemark.mirror import sending
 from tidemark.pipeline.kafka.errors import KafkaDiffers
 
 SETTINGS = settings_of(
@@ -147,18 +146,7 @@ async def test_messages_of_others_are_passed_over_and_told(
 async def test_a_message_that_was_altered_is_named_and_not_folded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    send = sending.Sender._produce
-
-    def altering(self: Any, messages: Iterable[Any]) -> None:
-        def altered() -> Iterator[Any]:
-            for target, (value, key, timestamp, headers), arrived in messages:
-                if headers and headers[0][1] == b"7":
-                    value = value.replace(b'"tenantId":"', b'"tenantId":"x')
-                yield target, (value, key, timestamp, headers), arrived
-
-        send(self, altered())
-
-    monkeypatch.setattr(sending.Sender, "_produce", altering)
+    alter_message(monkeypatch, 7, lambda value: value.replace(b'"tenantId":"', b'"tenantId":"x'))
     async with opened(tmp_path) as world:
         await world.fill(LEDGER.drafts())
         await world.mirror()

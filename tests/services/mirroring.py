@@ -8,12 +8,13 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AdminClient,
@@ -28,12 +29,31 @@ from tidemark.app.mirror import Mirrored, OnProgress, run_mirror
 from tidemark.config import Config, load_config
 from tidemark.ledger.event_json import event_view
 from tidemark.ledger.port import CommitRow, EventRow
+from tidemark.ledger.spelling import SpeltEvents
+from tidemark.mirror import chunks
+from tidemark.mirror.messages import Messages, event_messages
 
 PAGE: Final = (Path(__file__).parents[2] / "docs/reference/kafka.md").read_text()
 WITHIN_S: Final = 60.0
 _numbers = itertools.count(1)
 
 [CONSUMER] = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def alter_message(
+    monkeypatch: pytest.MonkeyPatch, sequence: int, change: Callable[[bytes], bytes]
+) -> None:
+    """What is sent of an event is then not what the ledger has."""
+
+    def altered(commits: Sequence[CommitRow], events: SpeltEvents) -> Messages:
+        messages = event_messages(commits, events)
+        values = [
+            change(value) if number == sequence else value
+            for number, value in enumerate(messages.values, events.first_sequence)
+        ]
+        return messages._replace(values=values)
+
+    monkeypatch.setattr(chunks, "event_messages", altered)
 
 
 class MirrorWorld:
