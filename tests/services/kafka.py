@@ -117,6 +117,10 @@ class KafkaBroker:
         assert self._process is not None
         return self._process.pid
 
+    def directory_of(self, topic: str, partition: int) -> Path:
+        """Where it writes what is in one."""
+        return self._home / "data" / f"{topic}-{partition}"
+
     def copy_to(self, directory: Path) -> None:
         """All that it has written: its log, and each message of each topic."""
         # It may remove files meanwhile.
