@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from tidemark.ledger.port import CommitRow
 from tidemark.ledger.spelling import SpeltEvents
 from tidemark.mirror.chunks import Chunk, Routes
 from tidemark.mirror.messages import Target, checksum_of, runs_of
+from tidemark.mirror.partitioning import chosen
 from tidemark.mirror.sending import _Foreseen
 
 PARTITIONS = {
@@ -20,6 +22,14 @@ PARTITIONS = {
 }
 streams = st.sampled_from(sorted(PARTITIONS))
 keys = st.sampled_from([None, None, "a", "b"])
+
+
+def several(count: int, values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
+    """All are different, or all the same."""
+    return st.one_of(
+        st.lists(values, min_size=count, max_size=count),
+        values.map(lambda value: [value] * count),
+    )
 
 
 @st.composite
@@ -35,8 +45,8 @@ def commits_and_events(draw: st.DrawFn) -> tuple[list[CommitRow], SpeltEvents]:
     ]
     events = SpeltEvents(
         first,
-        draw(st.lists(streams, min_size=count, max_size=count)),
-        draw(st.lists(keys, min_size=count, max_size=count)),
+        draw(several(count, streams)),
+        draw(several(count, keys)),
         [b"value %d" % number for number in range(count)],
     )
     return commits, events
@@ -49,6 +59,8 @@ def test_what_is_foreseen_of_commits_is_what_the_places_of_their_events_are(
     commits, events = made
     routes = Routes.of(commits, events, PARTITIONS)
     assert routes.targets == [*zip(routes.topics, routes.partitions, strict=True)]
+    of_events = [PARTITIONS[stream] for stream in events.streams]
+    assert routes.targets == chosen(events.first_sequence, events.causality_keys, of_events)
     following = {target: data.draw(st.integers(0, 100)) for target in {*routes.targets}}
     foreseen = _Foreseen(routes, following)
     places = foreseen.places()

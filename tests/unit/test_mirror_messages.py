@@ -23,7 +23,7 @@ from tidemark.mirror.messages import (
     event_messages,
     runs_of,
 )
-from tidemark.mirror.partitioning import chosen, murmur2
+from tidemark.mirror.partitioning import chosen, in_turn, murmur2
 from tidemark.mirror.places import Place, PlaceColumns, place_in, unpacked
 
 
@@ -232,4 +232,7 @@ def test_events_without_a_run_go_to_the_partitions_in_turn() -> None:
     assert chosen(1, [None] * 5, [range(3)] * 5) == [1, 2, 0, 1, 2]
     assert chosen(1, [None] * 4, [range(3), range(2), range(2), "abc"]) == [1, 0, 1, "b"]
     assert len({*chosen(0, ["r"] * 9, [range(3)] * 9)}) == 1
+    for first, count, partitions in itertools.product(range(7), range(9), range(1, 5)):
+        one_by_one = chosen(first, [None] * count, [range(partitions)] * count)
+        assert in_turn(first, count, range(partitions)) == one_by_one
     assert chosen(7, ["abc"], [range(1_000)]) == [479470107 % 1_000]

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 from tidemark.ledger.port import CommitRow
 from tidemark.ledger.spelling import SpeltEvents
 from tidemark.mirror.messages import Messages, Target, checksum_of, event_messages
-from tidemark.mirror.partitioning import chosen
+from tidemark.mirror.partitioning import chosen, in_turn
 
 T = TypeVar("T")
 
@@ -36,8 +36,11 @@ class Routes(NamedTuple):
         partitions: Mapping[str, Sequence[Target]],
     ) -> Routes:
         """`partitions` has those of each stream."""
-        of_event = map(partitions.__getitem__, events.streams)
-        targets = chosen(events.first_sequence, events.causality_keys, of_event)
+        first, keys, streams = events.first_sequence, events.causality_keys, {*events.streams}
+        if len(streams) == 1 and keys.count(None) == len(keys):
+            targets = in_turn(first, len(keys), partitions[streams.pop()])
+        else:
+            targets = chosen(first, keys, map(partitions.__getitem__, events.streams))
         return cls(
             targets,
             [topic for topic, _ in targets],

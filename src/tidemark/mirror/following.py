@@ -102,8 +102,6 @@ class Mirror:
             if last is not None:
                 self._go_on_from(last, consumer)
                 self._require_told_is_there(consumer)
-            else:
-                self._wait(self._ledger.forget_places(0))
             self._recover_places(consumer)
         self._checked_us = self._clock.elapsed_us()
 

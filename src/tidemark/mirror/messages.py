@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -46,7 +47,7 @@ def event_messages(commits: Iterable[CommitRow], events: SpeltEvents) -> Message
     for commit in commits:
         count = commit.last_sequence - commit.first_sequence + 1
         received_at_ms += [commit.received_at // 1000] * count
-    headers = [[(SEQUENCE_HEADER, sequence)] for sequence in sequences]
+    headers = [[header] for header in zip(repeat(SEQUENCE_HEADER), sequences)]
     return Messages(events.values, keys, received_at_ms, headers)
 
 

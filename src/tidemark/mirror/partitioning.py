@@ -27,6 +27,13 @@ def chosen(
     ]
 
 
+def in_turn(first_sequence: int, count: int, partitions: Sequence[T]) -> list[T]:
+    """The same for so many events of one stream that belong to no run, in no time."""
+    begin = first_sequence % len(partitions)
+    turn = [*partitions[begin:], *partitions[:begin]]
+    return (turn * (count // len(turn) + 1))[:count]
+
+
 @lru_cache(maxsize=_RUNS_KEPT)
 def _hash_of(key: str) -> int:
     """What Java's clients divide by the number of partitions."""
