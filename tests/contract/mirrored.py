@@ -15,6 +15,7 @@ from tidemark.ingress.drafts import Draft
 from tidemark.ledger.port import CopyState
 from tidemark.mirror.chunks import Chunk
 from tidemark.mirror.following import CommitReader
+from tidemark.mirror.places import Place, place_in
 from tidemark.pipeline.kafka.comparing import compare_topics
 from tidemark.pipeline.landing.comparing import Compared
 
@@ -54,6 +55,16 @@ async def fill(ledger: Ledger, name: str, sizes: list[int]) -> None:
 async def assert_mirrored(world: MirrorWorld, ledger: Ledger) -> None:
     expected = as_mirrored(await all_commits(ledger), await all_events(ledger))
     assert as_read(await asyncio.to_thread(world.read)) == expected
+
+
+async def all_places(ledger: Ledger) -> list[Place]:
+    """Where each event of the ledger is, as the ledger knows it."""
+    found = []
+    for sequence in range(1, (await ledger.head()).last_sequence + 1):
+        placed = await ledger.places_of(sequence)
+        assert placed is not None, sequence
+        found.append(place_in(placed, sequence))
+    return found
 
 
 async def told_of(ledger: Ledger, is_so: Callable[[CopyState], bool]) -> CopyState:

@@ -15,6 +15,7 @@ import pytest
 from tests.contract.events import draft
 from tests.contract.mirrored import (
     STREAMS,
+    all_places,
     assert_mirrored,
     compared,
     fill,
@@ -27,7 +28,7 @@ from tidemark.app.mirror import MirrorRunning
 from tidemark.mirror import following, position, sending, topics
 from tidemark.mirror.errors import MirrorFenced, MirrorUnavailable
 from tidemark.mirror.messages import Messages
-from tidemark.mirror.places import Place, place_in
+from tidemark.mirror.places import place_in
 
 
 async def test_all_events_are_there_in_order_and_where_the_ledger_says(
@@ -103,20 +104,42 @@ async def test_places_that_were_not_written_down_are_read_from_the_topics(
     await world.mirror()
     await fill(ledger, "more", [0, 2, *[1] * 70, 0])
     await world.mirror()
-
-    async def places() -> list[Place]:
-        found = []
-        for sequence in range(1, 183):
-            placed = await ledger.places_of(sequence)
-            assert placed is not None
-            found.append(place_in(placed, sequence))
-        return found
-
-    before = await places()
+    before = await all_places(ledger)
+    assert len(before) == 182
     for known in (0, 3, 110, 180):
         await ledger.forget_places(known)
         await world.mirror()
-        assert await places() == before
+        assert await all_places(ledger) == before
+
+
+async def test_places_are_those_in_the_topics_that_the_mirror_has_now(
+    home: LedgerHome, tmp_path: Path
+) -> None:
+    ledger, world = await ledger_and_world(home, tmp_path)
+    # Many transactions, each of which takes an offset of its own where it ends.
+    for number in range(4):
+        await fill(ledger, f"one by one {number}", [3, 2])
+        await world.mirror()
+    before = await all_places(ledger)
+    world.configure(mirror__topic_prefix=f"{world.prefix}other.", mirror__partitions=5)
+    await world.mirror()
+    beside = await all_places(ledger)
+    assert beside != before
+    assert max(place.partition for place in beside) > 2
+    world.configure()
+    await world.mirror()
+    assert await all_places(ledger) == before
+    # Also where those of the others go further.
+    world.configure(mirror__topic_prefix=f"{world.prefix}other.")
+    await fill(ledger, "there only", [3])
+    await world.mirror()
+    world.configure()
+    await world.mirror()
+    assert (await all_places(ledger))[: len(before)] == before
+    await asyncio.to_thread(world.remove_topics, *world.topics())
+    await world.mirror()
+    await assert_mirrored(world, ledger)
+    assert (await all_places(ledger))[: len(before)] != before
 
 
 async def test_places_are_right_also_when_somebody_else_writes_between(
@@ -127,13 +150,13 @@ async def test_places_are_right_also_when_somebody_else_writes_between(
     ledger, world = await ledger_and_world(sqlite_home, tmp_path)
 
     def disturbed(
-        self: Any, topics: Any, partitions: Any, messages: Messages, callbacks: Any
+        self: Any, topics: Any, partitions: Any, messages: Messages, callbacks: Any, named: Any
     ) -> None:
         before = messages.keys.index(b"7") + 1 if b"7" in messages.keys else 0
         rest = [iter(column) for column in (topics, partitions, *messages, callbacks)]
         for count in (before, len(topics) - before):
             [some, of, *columns, arrived] = ([*islice(column, count)] for column in rest)
-            send(self, some, of, Messages(*columns), arrived)
+            send(self, some, of, Messages(*columns), arrived, named)
             if before:
                 before = 0
                 self._producer.flush(10)

@@ -50,7 +50,7 @@ async def test_a_sender_that_is_closed_is_gone_at_once(
                 sender.begin()
             else:
                 values: Any = (broken() for _ in held)
-                sender._produce(["topic"], [0], Messages(values, [b""], [0], [[]]), [None])
+                sender._produce(["topic"], [0], Messages(values, [b""], [0], [[]]), [None], str)
         finally:
             sender.close()
 
@@ -158,16 +158,4 @@ async def test_what_was_perhaps_committed_is_looked_for_and_not_just_sent_again(
         await world.mirror()
     await fill(ledger, "second", [4])
     await world.mirror()
-    await assert_mirrored(world, ledger)
-
-
-async def test_a_commit_that_only_took_too_long_is_asked_for_again(
-    sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
-    await fill(ledger, "first", [3, 2])
-    late = KafkaError(KafkaError._TIMED_OUT, retriable=True)
-    left = make_reluctant(monkeypatch, "commit_transaction", is_done=False, error=late)
-    await world.mirror()
-    assert not left
     await assert_mirrored(world, ledger)

@@ -10,12 +10,30 @@ from pathlib import Path
 import pytest
 
 from tests.contract.events import draft
-from tests.contract.mirrored import assert_mirrored, fill, ledger_and_world, told_of
+from tests.contract.mirrored import (
+    all_places,
+    assert_mirrored,
+    fill,
+    ledger_and_world,
+    told_of,
+)
 from tests.contract.stores import LedgerHome, append
 from tests.services.mirroring import MirrorWorld
 from tidemark.ledger.port import CopyState
-from tidemark.mirror import following
+from tidemark.mirror import following, position
 from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable
+from tidemark.mirror.messages import CommitRecord
+from tidemark.mirror.places import UNKNOWN
+from tidemark.mirror.position import last_commits, reading
+
+
+def said_by(told: CopyState) -> str:
+    return "" if told.error is None else told.error.message
+
+
+def commits_in(world: MirrorWorld) -> list[CommitRecord]:
+    with reading(world.config) as consumer:
+        return last_commits(consumer, world.commits_topic, 1)
 
 
 async def refused(world: MirrorWorld) -> str:
@@ -89,6 +107,99 @@ async def test_an_event_too_large_for_its_topic_is_named_and_nothing_is_skipped(
     await asyncio.to_thread(world.set_option, usage, "max.message.bytes", "1000000")
     await world.mirror()
     await assert_mirrored(world, ledger)
+
+
+async def test_an_event_too_large_for_the_client_is_named_and_nothing_is_skipped(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    """It came when larger ones were let in."""
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await append(ledger, draft("small"), draft("large", data=f'"{"x" * 2_000_000}"'))
+    with pytest.raises(MirrorUnavailable, match=r"the event 2 is too large for .* 2,000,\d+ bytes"):
+        await world.mirror()
+    assert await asyncio.to_thread(world.read) == []
+    world.configure(ingest__max_event_bytes=3_000_000)
+    for topic in world.topics():
+        await asyncio.to_thread(world.set_option, topic, "max.message.bytes", "4000000")
+    await world.mirror()
+    await assert_mirrored(world, ledger)
+
+
+async def test_two_ledgers_that_begin_with_the_same_topics_do_not_mix(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    """The first has looked at them when they were empty."""
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    other = LedgerHome(f"sqlite:///{tmp_path / 'other.db'}")
+    another = await other.open()
+    try:
+        with world.mirroring() as failures:
+            await told_of(ledger, lambda told: told.error is None)
+            (tmp_path / "beside").mkdir()
+            beside = MirrorWorld(tmp_path / "beside", other.url, world.broker)
+            beside.configure(mirror__topic_prefix=world.prefix)
+            await append(another, draft("a trade", stream="trades"))
+            await beside.mirror()
+            await append(ledger, draft("usage"))
+            told = await told_of(ledger, lambda told: "is of the ledger" in said_by(told))
+            assert told.last_sequence == 0
+        assert not failures
+        beside.prefix = world.prefix
+        await assert_mirrored(beside, another)
+    finally:
+        await other.close()
+
+
+@pytest.mark.parametrize("check_every_us", [0, following.CHECK_EVERY_US])
+async def test_commits_that_are_removed_while_it_runs_are_missed(
+    check_every_us: int, sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it finds that only when there is something to send."""
+    monkeypatch.setattr(following, "CHECK_EVERY_US", check_every_us)
+    monkeypatch.setattr(position, "ANSWER_WITHIN_S", 2.0)
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await fill(ledger, "first", [3])
+    with world.mirroring() as failures:
+        await told_of(ledger, lambda told: told.last_sequence == 3 and told.error is None)
+        await asyncio.to_thread(world.remove_topics, world.commits_topic)
+        if check_every_us:
+            await fill(ledger, "second", [2])
+        else:
+            await told_of(ledger, lambda told: told.error is not None)
+        await fill(ledger, "third", [2])
+        await told_of(ledger, lambda told: "tells of them" in said_by(told))
+    assert not failures
+    assert await asyncio.to_thread(commits_in, world) == []
+
+
+async def test_topics_that_have_forgotten_all_commits_are_not_begun_anew(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await fill(ledger, "first", [3])
+    await world.mirror()
+    world.configure(mirror__allow_short_retention=True)
+    for topic in world.topics():
+        await asyncio.to_thread(world.remove_messages, topic)
+    assert "nobody knows where to go on" in await refused(world)
+
+
+async def test_where_events_were_that_are_forgotten_is_not_known(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    """Whoever died had not written it down."""
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await append(ledger, *(draft(f"{number}") for number in range(9)))
+    await world.mirror()
+    await asyncio.to_thread(world.remove_messages, f"{world.prefix}usage")
+    await ledger.forget_places(0)
+    world.configure(mirror__allow_short_retention=True)
+    for _ in range(2):
+        await world.mirror()
+        assert {*await all_places(ledger)} == {UNKNOWN}
+    await append(ledger, draft("later"))
+    await world.mirror()
+    assert (await all_places(ledger))[-1].offset > 0
 
 
 async def test_what_stands_in_the_way_is_told_and_mended_while_it_runs(

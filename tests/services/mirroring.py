@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import OFFSET_END, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -140,6 +140,14 @@ mirror: {{enabled: true, bootstrap_servers: "{broker.address}", topic_prefix: "{
         for removed in admin.delete_topics(list(topics)).values():
             removed.result()
         wait_until(lambda: not {*topics} & {*self.topics()})
+
+    def remove_messages(self, topic: str) -> None:
+        """All of a topic, as its retention does in time."""
+        admin = self.admin()
+        partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
+        wanted = [TopicPartition(topic, number, OFFSET_END) for number in partitions]
+        for removed in admin.delete_records(wanted).values():
+            removed.result()
 
     def set_option(self, topic: str, name: str, value: str) -> None:
         entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)

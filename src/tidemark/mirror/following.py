@@ -31,10 +31,11 @@ from tidemark.mirror.chunks import Chunk
 from tidemark.mirror.errors import MirrorRefused
 from tidemark.mirror.hanging import end_hanging
 from tidemark.mirror.messages import MOST_COMMITS, CommitRecord, Target
-from tidemark.mirror.places import PlaceColumns
+from tidemark.mirror.places import PlaceColumns, place_in
 from tidemark.mirror.position import (
     commits_after,
     count_there,
+    is_at,
     last_commit,
     last_commits,
     places_in,
@@ -98,10 +99,13 @@ class Mirror:
         self._sender.begin()
         with reading(self._config) as consumer:
             self._end_hanging(consumer)
+            self._sender.foresee_commits()
             last = last_commit(consumer, self._topics.commits)
             if last is not None:
                 self._go_on_from(last, consumer)
                 self._require_told_is_there(consumer)
+            else:
+                self._topics.require_new_commits(consumer)
             self._recover_places(consumer)
         self._checked_us = self._clock.elapsed_us()
 
@@ -210,6 +214,9 @@ class Mirror:
         if known > self.last_sequence:
             self._wait(self._ledger.forget_places(self.last_sequence))
             known = self._wait(self._ledger.placed_upto())
+        if known and not self._is_placed(known, consumer):
+            self._wait(self._ledger.forget_places(0))
+            known = 0
         if known == self.last_sequence:
             return
         for commits in commits_after(consumer, self._topics.commits, known):
@@ -219,6 +226,19 @@ class Mirror:
                 columns.put(sequence - first, place)
             if first <= last:
                 self._wait(self._ledger.place_events(PlacedEvents(first, last, columns.packed())))
+
+    def _is_placed(self, sequence: int, consumer: Consumer) -> bool:
+        """Whether an event is where it is said to be: that may be of other topics, before
+        mirror.topic_prefix or the brokers were changed."""
+        placed = self._wait(self._ledger.places_of(sequence))
+        assert placed is not None
+        place = place_in(placed, sequence)
+        text = self._wait(self._ledger.read_text(sequence - 1, sequence))
+        [stream] = spelt([text], sequence - 1, sequence).streams
+        topic = self._topics.name_of(stream)
+        return place.partition < self._topics.partitions_of(topic) and is_at(
+            consumer, sequence, topic, place
+        )
 
     def _mirror(self, chunk: Chunk) -> None:
         try:
@@ -243,9 +263,10 @@ class Mirror:
         if self._clock.elapsed_us() - self._checked_us < CHECK_EVERY_US:
             return
         self._checked_us = self._clock.elapsed_us()
-        self._topics.ensure([self._topics.commits, *self._totals])
+        # Before those are made anew that are gone.
         with reading(self._config) as consumer:
             self._topics.require_whole(self._totals, consumer)
+        self._topics.ensure([self._topics.commits, *self._totals])
 
     def _tell(self, *, at_once: bool = False) -> None:
         now_us = self._clock.elapsed_us()

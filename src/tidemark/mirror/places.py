@@ -17,6 +17,10 @@ class Place(NamedTuple):
     offset: int
 
 
+UNKNOWN: Final = Place(-1, -1)
+"""Of an event that its topic had forgotten before its place was written down."""
+
+
 class PlaceColumns(NamedTuple):
     """The places of events that follow one another."""
 
@@ -25,7 +29,7 @@ class PlaceColumns(NamedTuple):
 
     @classmethod
     def unknown(cls, count: int) -> PlaceColumns:
-        return cls(array("i", [-1]) * count, array("q", [-1]) * count)
+        return cls(array("i", [UNKNOWN.partition]) * count, array("q", [UNKNOWN.offset]) * count)
 
     def put(self, index: int, place: Place) -> None:
         self.partitions[index], self.offsets[index] = place

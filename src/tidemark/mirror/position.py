@@ -17,7 +17,7 @@ from tidemark.config import Config
 from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable
 from tidemark.mirror.kafka import ANSWER_WITHIN_S, consumer, failure
 from tidemark.mirror.messages import SEQUENCE_HEADER, CommitRecord, Target, decode_commit
-from tidemark.mirror.places import Place
+from tidemark.mirror.places import UNKNOWN, Place
 
 T = TypeVar("T")
 
@@ -122,13 +122,26 @@ def decoded(message: Received) -> CommitRecord:
 
 
 def places_in(consumer: Consumer, commits: Iterable[CommitRecord]) -> Iterator[tuple[int, Place]]:
-    """Where each event of commits that follow one another is, by its sequence."""
+    """Where each event of commits that follow one another is, by its sequence, if it still is."""
     for (topic, partition), runs in joined(commits).items():
+        low, _ = ends(consumer, topic, partition)
         for first, last in runs:
-            for message in messages(consumer, topic, partition, first, last + 1):
+            for message in messages(consumer, topic, partition, max(low, first), last + 1):
                 sequence = sequence_of(message)
                 if sequence is not None:
                     yield sequence, Place(partition, message.offset() or 0)
+
+
+def is_at(consumer: Consumer, sequence: int, topic: str, place: Place) -> bool:
+    """Whether an event is there, or was until its topic forgot it."""
+    partition, offset = place
+    if place == UNKNOWN:
+        return True
+    low, high = ends(consumer, topic, partition)
+    if offset < low:
+        return True
+    there = messages(consumer, topic, partition, offset, offset + 1)
+    return offset < high and sequence in map(sequence_of, there)
 
 
 def count_there(consumer: Consumer, commits: Iterable[CommitRecord]) -> int:

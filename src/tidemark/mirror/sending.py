@@ -38,7 +38,7 @@ from tidemark.mirror.messages import (
     runs_of,
 )
 from tidemark.mirror.places import Place, PlaceColumns
-from tidemark.mirror.position import ends_of, reading
+from tidemark.mirror.position import ends_of, last_commit, reading
 from tidemark.mirror.topics import Topics
 
 _POLL_S: Final = 0.2
@@ -90,6 +90,10 @@ class Sender:
         except KafkaException as error:
             raise self._failure(error, "taking over the mirror's transactions") from error
 
+    def foresee_commits(self) -> None:
+        """Whatever comes to their topic from now on and is not sent here is noticed."""
+        self._next |= ends_of(self._topics.admin, [(self._topics.commits, 0)])
+
     def send(self, chunk: Chunk, totals: dict[str, int]) -> Places:
         """Where the events are, once they are there for all to see.
 
@@ -103,6 +107,7 @@ class Sender:
         if refused is not None and is_fenced(refused):
             raise self._failure(refused, "mirroring")
         self._require_given_up({(self._topics.commits, 0), *self._routes(chunk, totals).targets})
+        self._require_commits_before(chunk)
         return self._send(chunk, totals, exactly=True)
 
     def _send(self, chunk: Chunk, totals: dict[str, int], *, exactly: bool) -> Places:
@@ -115,7 +120,13 @@ class Sender:
                 if exactly
                 else _Foreseen(routes, self._next_places(routes.targets))
             )
-            self._produce(routes.topics, routes.partitions, chunk.messages, watched.callbacks())
+            self._produce(
+                routes.topics,
+                routes.partitions,
+                chunk.messages,
+                watched.callbacks(),
+                lambda index: f"the event {chunk.events.first_sequence + index}",
+            )
             if isinstance(watched, _Exact):
                 self._wait_for_all(watched)
             crash_point("mirror.events_sent")
@@ -134,6 +145,19 @@ class Sender:
         totals.update(sent.totals)
         return watched.places
 
+    def _require_commits_before(self, chunk: Chunk) -> None:
+        """They may be of somebody else by now, or gone."""
+        with reading(self._config) as consumer:
+            last = last_commit(consumer, self._topics.commits)
+        end = (last.ledger_id, last.last_sequence) if last else (self._ledger_id, 0)
+        if end != (self._ledger_id, chunk.commits[0].first_sequence - 1):
+            raise MirrorUnavailable(
+                f"{self._topics.commits} does not end where the mirror has come to",
+                hint="Somebody else has written to it, or it was removed. The mirror reads it anew,"
+                " and says what it finds.",
+                field="mirror.topic_prefix",
+            )
+
     def _require_commits_in_place(self, sent: _Sent) -> None:
         """Somebody else's transaction before them would hide them."""
         commits = self._topics.commits, 0
@@ -142,15 +166,10 @@ class Sender:
 
     def _commit(self) -> None:
         """If it raises, nobody knows if it is committed: the topics have to be read."""
-        deadline = time.monotonic() + TRANSACTION_WITHIN_S
-        while True:
-            try:
-                self._producer.commit_transaction(TRANSACTION_WITHIN_S)
-                return
-            except KafkaException as error:
-                if not error.args[0].retriable() or time.monotonic() > deadline:
-                    raise self._failure(error, "committing what was mirrored") from error
-            self._require_going_on()
+        try:
+            self._producer.commit_transaction(TRANSACTION_WITHIN_S)
+        except KafkaException as error:
+            raise self._failure(error, "committing what was mirrored") from error
 
     def _wait_until_seen(self, ends: Mapping[Target, int]) -> None:
         """Kafka ends a transaction in one partition after the other, after it was committed.
@@ -257,7 +276,11 @@ class Sender:
         count = len(records)
         messages = commit_messages(chunk.commits, records)
         self._produce(
-            [self._topics.commits] * count, [0] * count, messages, watched.callbacks(count)
+            [self._topics.commits] * count,
+            [0] * count,
+            messages,
+            watched.callbacks(count),
+            lambda index: f"the record of the commit up to {chunk.commits[index].last_sequence}",
         )
         self._wait_for_all(events, watched)
         ends[self._topics.commits, 0] = watched.last_offset + 1
@@ -269,7 +292,9 @@ class Sender:
         partitions: Sequence[int],
         messages: Messages,
         callbacks: Sequence[Callback | None],
+        named: Callable[[int], str],
     ) -> None:
+        """`named` says of one of the messages what it is."""
         values, keys, timestamps_ms, headers = messages
         nothing = [None] * len(topics)
         # As the arguments of `produce` follow one another: by their names it takes half as long
@@ -285,6 +310,17 @@ class Sender:
                     return
                 except BufferError:
                     refused = len(topics) - length_hint(waiting[0]) - 1
+                except KafkaException as error:
+                    if error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                        refused = len(topics) - length_hint(waiting[0]) - 1
+                        raise MirrorUnavailable(
+                            f"{named(refused)} is too large for Kafka's client:"
+                            f" {len(values[refused]):,} bytes",
+                            hint="Set ingest.max_event_bytes as high as it was when the event came;"
+                            " nothing is skipped meanwhile.",
+                            field="ingest.max_event_bytes",
+                        ) from error
+                    raise
                 # Out here: what the client raises while an exception is handled keeps that.
                 self._produce_late([column[refused] for column in columns])
         finally:

@@ -85,6 +85,8 @@ class Topics:
     def require_whole(self, totals: Mapping[str, int], consumer: Consumer) -> None:
         """Refuses topics that do not hold what was mirrored into them."""
         there = self._there()
+        if totals and (self.commits not in there or ends(consumer, self.commits, 0)[1] == 0):
+            raise _gone(f"the commits in {self.commits} are gone")
         for topic, total in totals.items():
             if not total:
                 continue
@@ -96,6 +98,17 @@ class Topics:
                 raise _gone(f"the first messages of the topic {topic} are gone")
             if sum(high for _, high in bounds) < total:
                 raise _gone(f"the topic {topic} held {total:,} messages, and was made anew since")
+
+    def require_new_commits(self, consumer: Consumer) -> None:
+        """Refuses a topic that had commits and has forgotten them all."""
+        if ends(consumer, self.commits, 0)[0] > 0:
+            raise MirrorRefused(
+                f"all commits in {self.commits} are gone, and nobody knows where to go on",
+                hint="What is in the other topics would be mirrored twice. Remove all topics of the"
+                " mirror, and all events are mirrored anew; or set mirror.topic_prefix to begin"
+                " beside them.",
+                field="mirror.topic_prefix",
+            )
 
     def require_unused(self, topic: str, consumer: Consumer) -> None:
         """Refuses a topic with messages of which no commit tells."""
