@@ -151,7 +151,10 @@ async def test_after_an_outage_of_the_database_everything_live_is_ready_again(
         await asyncio.to_thread(mortal_postgres.start)
         await live_is("ready")
         await world.commit([position("a", "X", "20")])
-        await delivered(receiver, {event_id(DECLARED, ("a", "X"), world.committed)})
+        try:
+            await delivered(receiver, {event_id(DECLARED, ("a", "X"), world.committed)})
+        except AssertionError as error:
+            raise AssertionError(f"{error}; the server says:\n{server.log_text()}") from error
 
 
 def test_a_few_kills_at_random_moments_break_nothing(capsys: pytest.CaptureFixture[str]) -> None:
