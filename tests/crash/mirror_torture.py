@@ -217,8 +217,8 @@ class Round:
             await self._check_what_is_there()
         except Unsettled:
             # A broker that is killed between two partitions may leave a transaction open in the
-            # second (KAFKA-20734). Then it is for the mirror to end it.
-            if "committing" not in blow:
+            # second (KAFKA-20734), also by chance. Then it is for the mirror to end it.
+            if not blow.startswith("killed: broker"):
                 raise
             self._tally["settled by the mirror only"] += 1
             self._start_again(blow)
