@@ -13,7 +13,7 @@ from tidemark.ledger.spelling import SpeltEvents
 from tidemark.mirror.chunks import Chunk, Routes
 from tidemark.mirror.messages import Target, checksum_of, runs_of
 from tidemark.mirror.partitioning import chosen
-from tidemark.mirror.sending import _Foreseen
+from tidemark.mirror.watching import Foreseen
 
 PARTITIONS = {
     "usage": [("t.usage", n) for n in range(3)],
@@ -62,7 +62,7 @@ def test_what_is_foreseen_of_commits_is_what_the_places_of_their_events_are(
     of_events = [PARTITIONS[stream] for stream in events.streams]
     assert routes.targets == chosen(events.first_sequence, events.causality_keys, of_events)
     following = {target: data.draw(st.integers(0, 100)) for target in {*routes.targets}}
-    foreseen = _Foreseen(routes, following)
+    foreseen = Foreseen(routes, following)
     places = foreseen.places()
     assert [*places.partitions] == routes.partitions
     # Those of a partition follow one another, from the first that is free.

@@ -5,20 +5,17 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from array import array
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import count, starmap
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import starmap
 from operator import length_hint
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka import Message as Delivered
 
 from tidemark.config import Config
 from tidemark.crash import crash_point
-from tidemark.mirror.chunks import Chunk, Routes, by_commit
+from tidemark.mirror.chunks import Chunk, Routes
 from tidemark.mirror.errors import MirrorFenced, MirrorUnavailable
 from tidemark.mirror.hanging import hanging
 from tidemark.mirror.kafka import (
@@ -31,15 +28,14 @@ from tidemark.mirror.kafka import (
 from tidemark.mirror.messages import (
     CommitRecord,
     Messages,
-    Run,
     Target,
     commit_messages,
     commit_record,
-    runs_of,
 )
-from tidemark.mirror.places import Place, PlaceColumns
+from tidemark.mirror.places import PlaceColumns
 from tidemark.mirror.position import ends_of, last_commit, reading
 from tidemark.mirror.topics import Topics
+from tidemark.mirror.watching import Callback, CommitsWatch, Exact, Foreseen, LookCloser, Strict
 
 _POLL_S: Final = 0.2
 _GIVE_UP_S: Final = 5.0
@@ -48,7 +44,6 @@ _SEEN_WITHIN_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.002
 
 
-Callback: TypeAlias = Callable[[KafkaError | None, Delivered], None]
 Places: TypeAlias = Callable[[], PlaceColumns]
 """Where events are, when somebody wants to know it: to write it down takes a while."""
 
@@ -100,7 +95,7 @@ class Sender:
         `totals` is how many messages each topic has, and then has with them.
         """
         self._trouble.said = ""
-        with contextlib.suppress(_LookCloser):
+        with contextlib.suppress(LookCloser):
             return self._send(chunk, totals, exactly=False)
         # Rare, and takes longer: each message is asked for by itself.
         refused = self.give_up()
@@ -116,9 +111,9 @@ class Sender:
             crash_point("mirror.begun")
             routes = self._routes(chunk, totals)
             watched = (
-                _Exact(chunk, routes)
+                Exact(chunk, routes)
                 if exactly
-                else _Foreseen(routes, self._next_places(routes.targets))
+                else Foreseen(routes, self._next_places(routes.targets))
             )
             self._produce(
                 routes.topics,
@@ -127,16 +122,16 @@ class Sender:
                 watched.callbacks(),
                 lambda index: f"the event {chunk.events.first_sequence + index}",
             )
-            if isinstance(watched, _Exact):
+            if isinstance(watched, Exact):
                 self._wait_for_all(watched)
             crash_point("mirror.events_sent")
             sent = self._send_commits(chunk, watched, totals)
-            if isinstance(watched, _Foreseen):
+            if isinstance(watched, Foreseen):
                 watched.require_in_place()
                 self._require_commits_in_place(sent)
         except KafkaException as error:
             if not exactly and _wants_an_end(error.args[0]):
-                raise _LookCloser from error
+                raise LookCloser from error
             raise self._failure(error, "mirroring") from error
         crash_point("mirror.before_commit")
         self._commit()
@@ -162,7 +157,7 @@ class Sender:
         """Somebody else's transaction before them would hide them."""
         commits = self._topics.commits, 0
         if sent.ends[commits] != self._next[commits] + sent.commits:
-            raise _LookCloser
+            raise LookCloser
 
     def _commit(self) -> None:
         """If it raises, nobody knows if it is committed: the topics have to be read."""
@@ -259,7 +254,7 @@ class Sender:
         return {target: self._next[target] for target in wanted}
 
     def _send_commits(
-        self, chunk: Chunk, events: _Foreseen | _Exact, totals: Mapping[str, int]
+        self, chunk: Chunk, events: Foreseen | Exact, totals: Mapping[str, int]
     ) -> _Sent:
         counts = dict(totals)
         ends: dict[Target, int] = {}
@@ -272,7 +267,7 @@ class Sender:
                 for first, last in found:
                     counts[target[0]] = counts.get(target[0], 0) + last - first + 1
             records.append(commit_record(self._ledger_id, commit, runs, checksum, counts))
-        watched = _Commits()
+        watched = CommitsWatch()
         count = len(records)
         messages = commit_messages(chunk.commits, records)
         self._produce(
@@ -336,7 +331,7 @@ class Sender:
                 self._producer.produce(*message)
                 return
 
-    def _wait_for_all(self, *watched: _Foreseen | _Strict) -> None:
+    def _wait_for_all(self, *watched: Foreseen | Strict) -> None:
         began = time.monotonic()
         while self._producer.flush(_POLL_S):
             self._require_going_on()
@@ -390,145 +385,3 @@ class _Trouble:
         # One broker of several may be down without harm.
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self.said = error.str()
-
-
-class _LookCloser(Exception):
-    """Messages did not all go as they usually do, and it is not known which."""
-
-
-class _Foreseen:
-    """Knows where messages will go before they do, and looks at the first and last of each
-    partition when they have.
-
-    They follow what all see there, unless somebody else writes to the topic meanwhile.
-    """
-
-    def __init__(self, routes: Routes, next_places: Mapping[Target, int]) -> None:
-        self._routes = routes
-        self._next = next_places
-        self._looked_at: dict[int, int] = {}
-        """Which messages, and where they should be."""
-        totals = sum((Counter(share) for share in routes.shares), Counter[Target]())
-        backwards = routes.targets[::-1]
-        for target, first in next_places.items():
-            self._looked_at[routes.targets.index(target)] = first
-            last = len(backwards) - 1 - backwards.index(target)
-            self._looked_at[last] = first + totals[target] - 1
-        self._found: dict[int, int | None] = {}
-        self.has_failed = False
-
-    def callbacks(self) -> list[Callback | None]:
-        found: list[Callback | None] = [None] * len(self._routes.targets)
-        for index in self._looked_at:
-            found[index] = partial(self._arrived, index)
-        return found
-
-    def _arrived(self, index: int, error: KafkaError | None, message: Delivered) -> None:
-        if error is None:
-            self._found[index] = message.offset()
-        else:
-            self.has_failed = True
-
-    def require_none_failed(self) -> None:
-        if self.has_failed:
-            raise _LookCloser
-
-    def require_in_place(self) -> None:
-        if self._found != self._looked_at:
-            raise _LookCloser
-
-    def runs(self) -> Iterator[dict[Target, list[Run]]]:
-        """For each commit, the offsets of its events in each partition."""
-        following = dict(self._next)
-        for share in self._routes.shares:
-            runs = {}
-            for target, how_many in share.items():
-                first = following[target]
-                following[target] = first + how_many
-                runs[target] = [(first, first + how_many - 1)]
-            yield runs
-
-    def places(self) -> PlaceColumns:
-        following = {target: count(first) for target, first in self._next.items()}
-        offsets = map(next, map(following.__getitem__, self._routes.targets))
-        return PlaceColumns(array("i", self._routes.partitions), array("q", offsets))
-
-
-class _Strict:
-    """Learns of each message why it did not arrive."""
-
-    def __init__(self) -> None:
-        self._error: KafkaError | None = None
-        self._what = ""
-        self._topic: str | None = None
-
-    @property
-    def has_failed(self) -> bool:
-        return self._error is not None
-
-    def failed(self, error: KafkaError, message: Delivered, what: str) -> None:
-        # What follows fails because of the first.
-        if self._error is None:
-            self._error, self._what, self._topic = error, what, message.topic()
-
-    def require_none_failed(self) -> None:
-        if self._error is None:
-            return
-        if self._error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-            raise MirrorUnavailable(
-                f"{self._what} is too large for the topic {self._topic}",
-                hint=f"Set max.message.bytes of {self._topic} higher; nothing is skipped"
-                " meanwhile.",
-                field="mirror",
-            )
-        raise MirrorUnavailable(
-            f"the topic {self._topic} did not take {self._what}: {self._error.str()}",
-            hint="Look at the topic and its brokers; the mirror goes on by itself.",
-            field="mirror.bootstrap_servers",
-        )
-
-
-class _Exact(_Strict):
-    """Learns of each event where it went."""
-
-    def __init__(self, chunk: Chunk, routes: Routes) -> None:
-        super().__init__()
-        self._commits = chunk.commits
-        self._targets = routes.targets
-        self._columns = PlaceColumns.unknown(len(routes.targets))
-
-    def callbacks(self) -> list[Callback | None]:
-        return [partial(self._arrived, index) for index in range(len(self._targets))]
-
-    def _arrived(self, index: int, error: KafkaError | None, message: Delivered) -> None:
-        if error is None:
-            self._columns.put(index, Place(message.partition() or 0, message.offset() or 0))
-        else:
-            self.failed(error, message, f"the event {self._commits[0].first_sequence + index}")
-
-    def runs(self) -> Iterator[dict[Target, list[Run]]]:
-        """For each commit, the offsets of its events in each partition."""
-        placed = zip(self._targets, self._columns.offsets, strict=True)
-        for of_commit in by_commit(self._commits, placed):
-            offsets: defaultdict[Target, list[int]] = defaultdict(list)
-            for target, offset in of_commit:
-                offsets[target].append(offset)
-            yield {target: runs_of(found) for target, found in offsets.items()}
-
-    def places(self) -> PlaceColumns:
-        return self._columns
-
-
-class _Commits(_Strict):
-    """Learns where the last record of a commit went."""
-
-    last_offset = -1
-
-    def callbacks(self, count: int) -> list[Callback | None]:
-        return [self._arrived] * count
-
-    def _arrived(self, error: KafkaError | None, message: Delivered) -> None:
-        if error is None:
-            self.last_offset = message.offset() or 0
-        else:
-            self.failed(error, message, "a commit")

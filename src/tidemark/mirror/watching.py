@@ -1,0 +1,162 @@
+"""What becomes of messages handed to Kafka's client: where they are, or why they are not."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import count
+from typing import TypeAlias
+
+from confluent_kafka import KafkaError
+from confluent_kafka import Message as Delivered
+
+from tidemark.mirror.chunks import Chunk, Routes, by_commit
+from tidemark.mirror.errors import MirrorUnavailable
+from tidemark.mirror.messages import Run, Target, runs_of
+from tidemark.mirror.places import Place, PlaceColumns
+
+Callback: TypeAlias = Callable[[KafkaError | None, Delivered], None]
+
+
+class LookCloser(Exception):
+    """Messages did not all go as they usually do, and it is not known which."""
+
+
+class Foreseen:
+    """Knows where messages will go before they do, and looks at the first and last of each
+    partition when they have.
+
+    They follow what all see there, unless somebody else writes to the topic meanwhile.
+    """
+
+    def __init__(self, routes: Routes, next_places: Mapping[Target, int]) -> None:
+        self._routes = routes
+        self._next = next_places
+        self._looked_at: dict[int, int] = {}
+        """Which messages, and where they should be."""
+        totals = Counter(routes.targets)
+        backwards = routes.targets[::-1]
+        for target, first in next_places.items():
+            self._looked_at[routes.targets.index(target)] = first
+            last = len(backwards) - 1 - backwards.index(target)
+            self._looked_at[last] = first + totals[target] - 1
+        self._found: dict[int, int | None] = {}
+        self.has_failed = False
+
+    def callbacks(self) -> list[Callback | None]:
+        found: list[Callback | None] = [None] * len(self._routes.targets)
+        for index in self._looked_at:
+            found[index] = partial(self._arrived, index)
+        return found
+
+    def _arrived(self, index: int, error: KafkaError | None, message: Delivered) -> None:
+        if error is None:
+            self._found[index] = message.offset()
+        else:
+            self.has_failed = True
+
+    def require_none_failed(self) -> None:
+        if self.has_failed:
+            raise LookCloser
+
+    def require_in_place(self) -> None:
+        if self._found != self._looked_at:
+            raise LookCloser
+
+    def runs(self) -> Iterator[dict[Target, list[Run]]]:
+        """For each commit, the offsets of its events in each partition."""
+        following = dict(self._next)
+        for share in self._routes.shares:
+            runs = {}
+            for target, how_many in share.items():
+                first = following[target]
+                following[target] = first + how_many
+                runs[target] = [(first, first + how_many - 1)]
+            yield runs
+
+    def places(self) -> PlaceColumns:
+        following = {target: count(first) for target, first in self._next.items()}
+        offsets = map(next, map(following.__getitem__, self._routes.targets))
+        return PlaceColumns(array("i", self._routes.partitions), array("q", offsets))
+
+
+class Strict:
+    """Learns of each message why it did not arrive."""
+
+    def __init__(self) -> None:
+        self._error: KafkaError | None = None
+        self._what = ""
+        self._topic: str | None = None
+
+    @property
+    def has_failed(self) -> bool:
+        return self._error is not None
+
+    def failed(self, error: KafkaError, message: Delivered, what: str) -> None:
+        # What follows fails because of the first.
+        if self._error is None:
+            self._error, self._what, self._topic = error, what, message.topic()
+
+    def require_none_failed(self) -> None:
+        if self._error is None:
+            return
+        if self._error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            raise MirrorUnavailable(
+                f"{self._what} is too large for the topic {self._topic}",
+                hint=f"Set max.message.bytes of {self._topic} higher; nothing is skipped"
+                " meanwhile.",
+                field="mirror",
+            )
+        raise MirrorUnavailable(
+            f"the topic {self._topic} did not take {self._what}: {self._error.str()}",
+            hint="Look at the topic and its brokers; the mirror goes on by itself.",
+            field="mirror.bootstrap_servers",
+        )
+
+
+class Exact(Strict):
+    """Learns of each event where it went."""
+
+    def __init__(self, chunk: Chunk, routes: Routes) -> None:
+        super().__init__()
+        self._commits = chunk.commits
+        self._targets = routes.targets
+        self._columns = PlaceColumns.unknown(len(routes.targets))
+
+    def callbacks(self) -> list[Callback | None]:
+        return [partial(self._arrived, index) for index in range(len(self._targets))]
+
+    def _arrived(self, index: int, error: KafkaError | None, message: Delivered) -> None:
+        if error is None:
+            self._columns.put(index, Place(message.partition() or 0, message.offset() or 0))
+        else:
+            self.failed(error, message, f"the event {self._commits[0].first_sequence + index}")
+
+    def runs(self) -> Iterator[dict[Target, list[Run]]]:
+        """For each commit, the offsets of its events in each partition."""
+        placed = zip(self._targets, self._columns.offsets, strict=True)
+        for of_commit in by_commit(self._commits, placed):
+            offsets: defaultdict[Target, list[int]] = defaultdict(list)
+            for target, offset in of_commit:
+                offsets[target].append(offset)
+            yield {target: runs_of(found) for target, found in offsets.items()}
+
+    def places(self) -> PlaceColumns:
+        return self._columns
+
+
+class CommitsWatch(Strict):
+    """Learns where the last record of a commit went."""
+
+    last_offset = -1
+
+    def callbacks(self, count: int) -> list[Callback | None]:
+        return [self._arrived] * count
+
+    def _arrived(self, error: KafkaError | None, message: Delivered) -> None:
+        if error is None:
+            self.last_offset = message.offset() or 0
+        else:
+            self.failed(error, message, "a commit")
