@@ -8,6 +8,7 @@ from typing import Any
 
 from tidemark.config import Config
 from tidemark.ledger.port import LedgerStore
+from tidemark.mirror.errors import client_needed
 from tidemark.mirror.messages import mirrored_checksum
 from tidemark.pipeline.reading import EventSource, FromLedger
 from tidemark.pipeline.source.frames import ledger_address
@@ -23,7 +24,8 @@ def event_source(
     if config.pipeline.source == "ledger":
         return FromLedger(ledger_address(config))
     # Loaded here: what it takes is there only for those who use Kafka.
-    from tidemark.pipeline.kafka.source import FromKafka
+    with client_needed():
+        from tidemark.pipeline.kafka.source import FromKafka
 
     def checksum_of(sequence: int) -> int | None:
         return wait(mirrored_checksum(ledger, sequence))

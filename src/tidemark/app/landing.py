@@ -18,6 +18,7 @@ from tidemark.config import Config
 from tidemark.config.urls import CHDB_PREFIX
 from tidemark.errors import LedgerUnavailable, TidemarkError
 from tidemark.ledger.opening import open_ledger
+from tidemark.mirror.errors import client_needed
 from tidemark.ops.copies import CLICKHOUSE, PARQUET
 from tidemark.pipeline.landing.blocks import Schedule
 from tidemark.pipeline.landing.clickhouse import ClickHouseTable
@@ -101,8 +102,9 @@ def _compare_kafka(
     config: Config, on_progress: OnProgress, stop: threading.Event
 ) -> Compared | None:
     # Loaded here: what it takes is there only for those who use Kafka.
-    from tidemark.mirror.following import CommitReader
-    from tidemark.pipeline.kafka.comparing import NAME, compare_topics
+    with client_needed():
+        from tidemark.mirror.following import CommitReader
+        from tidemark.pipeline.kafka.comparing import NAME, compare_topics
 
     with StoreLoop() as stores, closing(stores, open_ledger(config, SystemClock())) as ledger:
         reader = CommitReader(ledger)

@@ -15,6 +15,7 @@ from tidemark.cli.long_work import run_beside
 from tidemark.cli.options import Configured, config_option, configuration, json_option
 from tidemark.cli.outcome import ExitCode
 from tidemark.cli.output import write_json, write_line
+from tidemark.mirror.errors import client_needed
 from tidemark.ops.workers import follow_parent
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def mirror(until_caught_up: bool, config_path: Path | None, as_json: bool) -> in
 
     def work(told: Told, stop: threading.Event) -> Mirrored | None:
         # Loaded here: it takes a moment, in which a signal is to be heard too.
-        from tidemark.app.mirror import run_mirror
+        with client_needed():
+            from tidemark.app.mirror import run_mirror
 
         return run_mirror(
             configured.config,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tidemark.errors import TidemarkError
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tidemark.errors import ConfigError, TidemarkError
 
 
 class MirrorUnavailable(TidemarkError):
@@ -21,3 +24,18 @@ class MirrorFenced(TidemarkError):
     """Another mirror of this ledger has taken over."""
 
     code = "mirror_fenced"
+
+
+@contextmanager
+def client_needed() -> Iterator[None]:
+    """Around what loads Kafka's client, which is there only for those who have asked for it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != "confluent_kafka":
+            raise
+        raise ConfigError(
+            "the client of Kafka is not installed",
+            hint="Install Tidemark with it: pip install 'tidemark[kafka]'.",
+            field="mirror",
+        ) from error

@@ -5,20 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
 from tidemark.config import Config
 from tidemark.config.mirror_model import MirrorConfig
 from tidemark.errors import ConfigError
 from tidemark.mirror.errors import MirrorFenced, MirrorUnavailable
-
-try:
-    from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-    from confluent_kafka.admin import AdminClient
-except ImportError as error:
-    raise ConfigError(
-        "the client of Kafka is not installed",
-        hint="Install Tidemark with it: pip install 'tidemark[kafka]'.",
-        field="mirror",
-    ) from error
 
 T = TypeVar("T")
 
