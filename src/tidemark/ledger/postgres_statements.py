@@ -8,6 +8,7 @@ from typing import Any
 
 import asyncpg
 
+from tidemark.cancelling import cancellation_kept
 from tidemark.errors import LedgerUnavailable, StorageRefused
 from tidemark.ingress.drafts import Correction, Original
 from tidemark.ledger.clock_guard import ClockRecord
@@ -94,7 +95,8 @@ def numbered(sql: str) -> str:
 def translated() -> Iterator[None]:
     """Turns what the driver raises into the two things a caller can act on."""
     try:
-        yield
+        with cancellation_kept():
+            yield
     except CONTENT_ERRORS as error:
         raise StorageRefused(
             f"PostgreSQL refuses this content: {error}",

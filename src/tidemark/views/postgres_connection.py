@@ -8,6 +8,7 @@ from typing import Any
 
 import asyncpg
 
+from tidemark.cancelling import cancellation_kept
 from tidemark.pipeline.output.errors import BatchRefused, ViewsUnavailable
 from tidemark.views import querying
 from tidemark.views.scanning import Query, Row
@@ -110,7 +111,8 @@ def numbered(sql: str) -> str:
 def translated() -> Iterator[None]:
     """Turns what the driver raises into the two things a caller can act on."""
     try:
-        yield
+        with cancellation_kept():
+            yield
     except (
         asyncpg.DataError,
         asyncpg.IntegrityConstraintViolationError,

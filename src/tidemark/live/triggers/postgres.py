@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
+from tidemark.cancelling import cancellation_kept
 from tidemark.ledger.postgres_statements import numbered
 from tidemark.live.errors import TriggersRefused, TriggersUnavailable
 from tidemark.live.triggers.migrating import migrate_postgres
@@ -157,7 +158,8 @@ async def _closed(connection: Any) -> None:
 def _translated() -> Iterator[None]:
     """Turns what the driver raises into the two things a caller can act on."""
     try:
-        yield
+        with cancellation_kept():
+            yield
     except (
         asyncpg.DataError,
         asyncpg.IntegrityConstraintViolationError,
