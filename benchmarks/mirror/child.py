@@ -26,7 +26,7 @@ from benchmarks.mirror.rig import config_at
 from tests.services.processes import resident_bytes
 from tidemark.app.mirror import run_mirror
 from tidemark.config import Config
-from tidemark.mirror.following import MOST_EVENTS
+from tidemark.mirror.ahead import MOST_EVENTS
 from tidemark.mirror.kafka import ANSWER_WITHIN_S, TRANSACTION_WITHIN_S, producer
 from tidemark.mirror.messages import COMMITS_TOPIC, decode_commit
 from tidemark.mirror.position import sequence_of

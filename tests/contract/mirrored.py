@@ -13,8 +13,8 @@ from tests.services.kafka import shared_broker
 from tests.services.mirroring import MirrorWorld, as_mirrored, as_read
 from tidemark.ingress.drafts import Draft
 from tidemark.ledger.port import CopyState
+from tidemark.mirror.ahead import CommitReader
 from tidemark.mirror.chunks import Chunk
-from tidemark.mirror.following import CommitReader
 from tidemark.mirror.places import Place, place_in
 from tidemark.pipeline.kafka.comparing import compare_topics
 from tidemark.pipeline.landing.comparing import Compared

@@ -25,7 +25,7 @@ from tests.contract.mirrored import (
 from tests.contract.stores import LedgerHome, all_events, append
 from tests.services.mirroring import wait_until
 from tidemark.app.mirror import MirrorRunning
-from tidemark.mirror import following, position, sending, topics
+from tidemark.mirror import ahead, following, position, sending, topics
 from tidemark.mirror.errors import MirrorFenced, MirrorUnavailable
 from tidemark.mirror.messages import Messages
 from tidemark.mirror.places import place_in
@@ -69,7 +69,8 @@ async def test_all_events_are_there_in_order_and_where_the_ledger_says(
 async def test_those_who_watch_are_told_how_far_it_is_and_how_far_the_ledger_is(
     sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "MOST_EVENTS", 5)
+    for module in (ahead, following):
+        monkeypatch.setattr(module, "MOST_EVENTS", 5)
     ledger, world = await ledger_and_world(sqlite_home, tmp_path)
     await fill(ledger, "events", [4, 3, 5])
     told: list[tuple[int, int]] = []

@@ -12,14 +12,14 @@ from tests.contract.events import draft
 from tests.contract.mirrored import compared, fill, ledger_and_world
 from tests.contract.stores import LedgerHome, append
 from tests.services.mirroring import alter_message
-from tidemark.mirror import following
+from tidemark.mirror import ahead
 from tidemark.pipeline.landing.comparing import Compared
 
 
 async def test_what_is_in_kafka_is_proven_from_the_ledger(
     home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "MOST_EVENTS", 10)
+    monkeypatch.setattr(ahead, "MOST_EVENTS", 10)
     ledger, world = await ledger_and_world(home, tmp_path)
     await fill(ledger, "events", [3, 0, 9, 1, 20, 0])
     await world.mirror()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
@@ -11,9 +15,9 @@ from tests.contract.events import draft
 from tests.contract.stores import LedgerHome, all_events, append
 from tidemark.errors import LedgerUnavailable
 from tidemark.ledger import reading as ledger_reading
-from tidemark.ledger.port import CommitRow
-from tidemark.mirror import following
-from tidemark.mirror.following import CommitReader
+from tidemark.ledger.port import CommitRow, LedgerStore
+from tidemark.mirror import ahead
+from tidemark.mirror.ahead import Ahead, CommitReader, Read
 
 
 @pytest.mark.parametrize(
@@ -27,11 +31,11 @@ async def test_commits_are_read_whole_and_no_more_at_once_than_is_wanted(
     home: LedgerHome,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(following, "MOST_EVENTS", most_events)
-    monkeypatch.setattr(following, "MOST_BYTES", most_bytes)
-    monkeypatch.setattr(following, "PAGE_BYTES", most_bytes // 2)
-    monkeypatch.setattr(following, "FIRST_PAGE_EVENTS", 2)
-    monkeypatch.setattr(following, "FIRST_COMMITS", 2)
+    monkeypatch.setattr(ahead, "MOST_EVENTS", most_events)
+    monkeypatch.setattr(ahead, "MOST_BYTES", most_bytes)
+    monkeypatch.setattr(ahead, "PAGE_BYTES", most_bytes // 2)
+    monkeypatch.setattr(ahead, "FIRST_PAGE_EVENTS", 2)
+    monkeypatch.setattr(ahead, "FIRST_COMMITS", 2)
     monkeypatch.setattr(ledger_reading, "MOST_TEXT_BYTES", most_text_bytes)
     ledger = await home.open()
     source = random.Random(most_bytes)
@@ -51,10 +55,11 @@ async def test_commits_are_read_whole_and_no_more_at_once_than_is_wanted(
         chunk = found.chunk({})
         first, last = chunk.commits[0].first_sequence, chunk.commits[-1].last_sequence
         # The last page was read while there was room for it, or the first commit was not whole.
-        before = b"\n".join(text.csv.strip() for text in found.texts[:-1])
+        before = found.texts[:-1]
         end_of_first = chunk.commits[0].last_sequence - first + 1
-        assert len(before) < most_bytes or len(before.split(b"\n")) < end_of_first
-        assert all(len(text.csv) <= most_text_bytes for text in found.texts)
+        has_room = sum(text.size for text in before) < most_bytes
+        assert has_room or sum(text.event_count for text in before) < end_of_first
+        assert all(len(text.columns["data"]) <= most_text_bytes for text in found.texts)
         assert chunk.events.first_sequence == first
         assert [json.loads(value)["idempotencyKey"] for value in chunk.events.values] == [
             row.idempotency_key for row in rows[first - 1 : last]
@@ -75,3 +80,68 @@ async def test_an_event_that_cannot_be_read_is_named(
     monkeypatch.setattr(ledger_reading, "MOST_TEXT_BYTES", 80_000)
     with pytest.raises(LedgerUnavailable, match="the event 2 is too large"):
         await CommitReader(ledger).after(0)
+
+
+class FailsAfter(CommitReader):
+    """Reads so often, and then the ledger is away."""
+
+    def __init__(self, ledger: LedgerStore, reads: int) -> None:
+        super().__init__(ledger)
+        self._left = reads
+
+    async def after(self, received_at: int) -> Read:
+        if not self._left:
+            raise LedgerUnavailable("away")
+        self._left -= 1
+        return await super().after(received_at)
+
+
+def begin_here() -> Callable[[Coroutine[Any, Any, Any]], Future[Any]]:
+    loop = asyncio.get_running_loop()
+    return lambda work: asyncio.run_coroutine_threadsafe(work, loop)
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_what_is_ahead_is_the_same_whenever_it_is_made_ready(
+    home: LedgerHome, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(ahead, "MOST_EVENTS", 4)
+    ledger = await home.open()
+    for number in range(12):
+        await append(ledger, *(draft(f"{number}-{n}") for n in range(3)))
+    rows = await all_events(ledger)
+    source = random.Random(seed)
+    coming = Ahead(CommitReader(ledger), 0, {}, begin_here())
+    keys: list[str] = []
+
+    async def perhaps_make_ready() -> None:
+        for _ in range(source.randrange(3)):
+            await asyncio.sleep(source.choice([0, 0.02]))
+            await asyncio.to_thread(coming.make_ready)
+
+    await perhaps_make_ready()
+    while (chunk := await asyncio.to_thread(coming.take)).commits:
+        keys += [json.loads(value)["idempotencyKey"] for value in chunk.messages.values]
+        await perhaps_make_ready()
+    assert keys == [row.idempotency_key for row in rows]
+    await perhaps_make_ready()
+    assert not (await asyncio.to_thread(coming.take)).commits
+    coming.close()
+
+
+async def test_what_fails_ahead_is_told_when_it_is_its_turn(
+    home: LedgerHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ahead, "MOST_EVENTS", 1)
+    ledger = await home.open()
+    for number in range(4):
+        await append(ledger, draft(f"{number}"))
+    coming = Ahead(FailsAfter(ledger, 2), 0, {}, begin_here())
+    for _ in range(2):
+        chunk = await asyncio.to_thread(coming.take)
+        assert len(chunk.events.values) == 1
+        await asyncio.sleep(0.1)
+        await asyncio.to_thread(coming.make_ready)
+    with pytest.raises(LedgerUnavailable, match="away"):
+        await asyncio.to_thread(coming.take)
+    coming.close()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
+import subprocess
+import sys
 from typing import Any
 
 import msgspec
@@ -15,7 +18,7 @@ from tidemark.errors import LedgerUnavailable
 from tidemark.ingress.drafts import Draft
 from tidemark.ledger import reading
 from tidemark.ledger.event_json import event_view
-from tidemark.ledger.port import EventText, LedgerStore, TextTooLarge
+from tidemark.ledger.port import LedgerStore, TextTooLarge
 from tidemark.ledger.spelling import SpeltEvents, spelt
 
 TEXTS = (
@@ -96,8 +99,40 @@ async def test_events_that_are_not_there_are_missed(home: LedgerHome) -> None:
         await read(ledger, 0, 5)
     with pytest.raises(LedgerUnavailable, match="all events from 2 to 5"):
         spelt([await ledger.read_text(0, 1), await ledger.read_text(2, 3)], 0, 5)
-    with pytest.raises(LedgerUnavailable, match="events after 0 cannot be read"):
-        spelt([EventText(b"1,2,three", "NULL", None)], 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "why"),
+    [
+        ("ingress_sequence", b"three", "three"),
+        ("occurred_at", b"0\xff1", "occurred_at has 2 texts for 1 events"),
+        ("tenant_id", b"\xc3", "UTF8"),
+        ("content_hash", b"", "content_hash has 0 texts for 1 events"),
+        ("metric", b"a\xfeb", "UTF8"),
+    ],
+)
+async def test_what_nobody_could_send_is_not_spelt(
+    home: LedgerHome, column: str, text: bytes, why: str
+) -> None:
+    ledger = await home.open()
+    await append(ledger, draft("a"))
+    whole = await ledger.read_text(0, 1)
+    altered = whole._replace(columns={**whole.columns, column: text})
+    with pytest.raises(LedgerUnavailable, match=f"events after 0 cannot be read: .*{why}"):
+        spelt([altered], 0, 1)
+
+
+async def test_a_hash_of_another_length_is_not_taken_for_parts_of_others(home: LedgerHome) -> None:
+    ledger = await home.open()
+    await append(ledger, *(draft(f"{n}") for n in range(3)))
+    on = "events_no_update" if home.kind == "sqlite" else "events_append_only ON events"
+    await home.sql(f"DROP TRIGGER {on}")
+    for sequence, digits in ((1, "ab" * 31), (2, "cd" * 33)):
+        odd = f"x'{digits}'" if home.kind == "sqlite" else f"'\\x{digits}'"
+        where = f"ingress_sequence = {sequence}"
+        await home.sql(f"UPDATE events SET content_hash = {odd} WHERE {where}")
+    with pytest.raises(LedgerUnavailable, match="content_hash has 1 texts for 3 events"):
+        await read(ledger, 0, 3)
 
 
 async def test_more_than_is_written_down_at_once_is_refused(
@@ -114,3 +149,27 @@ async def test_more_than_is_written_down_at_once_is_refused(
     # What is asked next is answered.
     assert await read(ledger, 4, 6) == SpeltEvents(5, *(column[4:6] for column in events[1:]))
     assert len(await all_events(ledger)) == 9
+
+
+async def test_pandas_is_not_loaded_for_it(home: LedgerHome) -> None:
+    """It takes half a second and 40 MiB, and Arrow does so for many ways to give it a value."""
+    ledger = await home.open()
+    await append(ledger, *(random_draft(random.Random(n), f"{n}-") for n in range(20)))
+    text = (await ledger.read_text(0, 20))._replace(plain_quantity=None)
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [
+            sys.executable,
+            "-c",
+            "import sys\n"
+            "from tidemark.ledger.port import EventText\n"
+            "from tidemark.ledger.spelling import spelt\n"
+            f"assert len(spelt([EventText({text.event_count}, {text.columns!r}, None)], 0, 20)"
+            ".values) == 20\n"
+            "print('pandas' in sys.modules)",
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "False\n"

@@ -103,7 +103,7 @@ def _compare_kafka(
 ) -> Compared | None:
     # Loaded here: what it takes is there only for those who use Kafka.
     with client_needed():
-        from tidemark.mirror.following import CommitReader
+        from tidemark.mirror.ahead import CommitReader
         from tidemark.pipeline.kafka.comparing import NAME, compare_topics
 
     with StoreLoop() as stores, closing(stores, open_ledger(config, SystemClock())) as ledger:

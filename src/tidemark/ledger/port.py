@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -36,17 +36,28 @@ class EventRow(msgspec.Struct, frozen=True, gc=False):
     global_sequence: int | None
 
 
+TEXT_END: Final = b"\xff"
+NO_TEXT: Final = b"\xfe"
+"""No text has these bytes: they are not UTF-8."""
+HASH_BYTES: Final = 32
+
+
 class EventText(NamedTuple):
     """Events as a store writes them down by itself, so that none becomes a Python object.
 
-    It is CSV with the columns of `EventRow`: text in single quotes, at least where it would be
-    `null`, which is for what is not there; the hash in hexadecimal digits. `plain_quantity` makes
-    plain text of a quantity, where it is not.
+    Each column of `EventRow` is one text: what the events have in it, with `TEXT_END` between them
+    and `NO_TEXT` for what is not there. Hashes are as they are, with nothing between them; one that
+    is no hash is left out. A column that no event has may be missing. `plain_quantity` makes plain
+    text of a quantity, where it is not.
     """
 
-    csv: bytes
-    null: str
+    event_count: int
+    columns: Mapping[str, bytes]
     plain_quantity: Callable[[str], str] | None
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.columns.values()))
 
 
 class TextTooLarge(Exception):

@@ -26,7 +26,14 @@ from tidemark.ledger.clock_guard import ClockGuard, ClockRecord
 from tidemark.ledger.copies import LedgerCopies
 from tidemark.ledger.founding import Founding, check_salt, found_ledger
 from tidemark.ledger.global_sequence import GlobalNumbers, NoGlobalNumbers
-from tidemark.ledger.port import EventText, HistoryCommit, TextTooLarge
+from tidemark.ledger.port import (
+    HASH_BYTES,
+    NO_TEXT,
+    TEXT_END,
+    EventText,
+    HistoryCommit,
+    TextTooLarge,
+)
 from tidemark.ledger.postgres_migrate import CONNECT_TIMEOUT_S, SCHEMA, migrate
 from tidemark.ledger.postgres_statements import (
     BEGIN,
@@ -45,8 +52,10 @@ from tidemark.ledger.postgres_statements import (
 )
 from tidemark.ledger.reading import LedgerReader, Row
 from tidemark.ledger.rows import (
+    COMMON_COLUMNS,
     EVENT_COLUMNS,
     EVENT_INSERT_COLUMNS,
+    RARE_COLUMNS,
     REJECT_INSERT_COLUMNS,
     commit_row,
     commit_rows,
@@ -90,13 +99,31 @@ _CONTENT_BYTES = (
     "SELECT coalesce(sum(octet_length(data)), 0) FROM events"
     " WHERE ingress_sequence > ? AND ingress_sequence <= ?"
 )
-# The shortest: of most columns most are none.
-_NULL = ""
-_HEX_HASH = "encode(content_hash, 'hex')"
-_CSV = (
-    f"SELECT {', '.join(EVENT_COLUMNS).replace('content_hash', _HEX_HASH)}"
-    " FROM events WHERE ingress_sequence > %d AND ingress_sequence <= %d ORDER BY ingress_sequence"
+
+
+def _texts(columns: Sequence[str], *counts: str) -> str:
+    """A query for counts and the texts of columns, as `EventText` has them."""
+    no_text, text_end = (f"'\\x{mark.hex()}'::bytea" for mark in (NO_TEXT, TEXT_END))
+    is_hash = f"octet_length(content_hash) = {HASH_BYTES}"
+    texts = [
+        f"string_agg(CASE WHEN {is_hash} THEN content_hash ELSE '' END, '')"
+        if name == "content_hash"
+        else f"string_agg(coalesce(textsend({name}::text), {no_text}), {text_end})"
+        for name in columns
+    ]
+    return (
+        f"SELECT {', '.join([*counts, *texts])} FROM (SELECT {', '.join(EVENT_COLUMNS)}"
+        " FROM events WHERE ingress_sequence > ? AND ingress_sequence <= ?"
+        " ORDER BY ingress_sequence) AS page"
+    )
+
+
+_COMMON_TEXTS = _texts(
+    COMMON_COLUMNS,
+    "count(*)",
+    f"count(*) FILTER (WHERE num_nonnulls({', '.join(RARE_COLUMNS)}) > 0)",
 )
+_RARE_TEXTS = _texts(RARE_COLUMNS)
 
 
 class PostgresLedger(LedgerReader, LedgerCopies):
@@ -348,24 +375,16 @@ class PostgresLedger(LedgerReader, LedgerCopies):
 
     async def read_text(self, after: int, upto: int) -> EventText:
         [[size]] = await self._fetch(_CONTENT_BYTES, after, upto)
-        parts: list[bytes] = []
-
-        async def collect(data: bytes) -> None:
-            nonlocal size
-            size += len(data)
-            # COPY has no end before its end: what is too much is taken, and not kept.
-            if size <= reading.MOST_TEXT_BYTES:
-                parts.append(data)
-
-        if size <= reading.MOST_TEXT_BYTES:
-            size = 0
-            with translated():
-                await self._readers.copy_from_query(
-                    _CSV % (after, upto), output=collect, format="csv", quote="'", null=_NULL
-                )
         if size > reading.MOST_TEXT_BYTES:
             raise TextTooLarge
-        return EventText(b"".join(parts), _NULL, None)
+        [[event_count, rare_count, *texts]] = await self._fetch(_COMMON_TEXTS, after, upto)
+        if not event_count:
+            return EventText(0, {}, None)
+        columns = dict(zip(COMMON_COLUMNS, texts, strict=True))
+        if rare_count:
+            [texts] = await self._fetch(_RARE_TEXTS, after, upto)
+            columns |= zip(RARE_COLUMNS, texts, strict=True)
+        return EventText(event_count, columns, None)
 
 
 async def _pool(url: str, size: int, settings: dict[str, str]) -> asyncpg.Pool:

@@ -9,6 +9,9 @@ from tidemark.ledger.port import EventRow, RejectRow
 from tidemark.ledger.sequencer import Head, Placement, Stored
 
 EVENT_COLUMNS = EventRow.__struct_fields__
+# What most events do not have.
+RARE_COLUMNS = ("causality_key", "source", "source_id", "control", "target_key", "global_sequence")
+COMMON_COLUMNS = tuple(name for name in EVENT_COLUMNS if name not in RARE_COLUMNS)
 EVENT_INSERT_COLUMNS = (*EVENT_COLUMNS[:3], "key_digest", *EVENT_COLUMNS[3:])
 REJECT_COLUMNS = RejectRow.__struct_fields__
 # The store itself gives a refusal its number.

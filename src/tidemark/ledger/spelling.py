@@ -6,6 +6,7 @@ an event is a Python object only when it is spelt.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
@@ -13,10 +14,9 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 
 from tidemark.errors import LedgerUnavailable
-from tidemark.ledger.port import EventText
+from tidemark.ledger.port import HASH_BYTES, NO_TEXT, TEXT_END, EventText
 from tidemark.ledger.rows import EVENT_COLUMNS
 
 Columns: TypeAlias = dict[str, pa.Array]
@@ -24,7 +24,6 @@ Columns: TypeAlias = dict[str, pa.Array]
 _NUMBERS: Final = ("ingress_sequence", "received_at", "occurred_at")
 # What JSON has otherwise between quotes.
 _ESCAPED: Final = b'"\\' + bytes(range(0x20))
-_PARSE: Final = pyarrow.csv.ParseOptions(quote_char="'", newlines_in_values=True)
 _TYPES: Final = {n: pa.int64() if n in _NUMBERS else pa.string() for n in EVENT_COLUMNS}
 _FOREIGN: Final = "Something else has written to the ledger's database. Bring back a backup."
 _encode = msgspec.json.Encoder().encode
@@ -52,30 +51,50 @@ class SpeltEvents(NamedTuple):
         )
 
 
+class Spelling(NamedTuple):
+    """Events that follow one another, spelt out and not yet Python objects."""
+
+    first_sequence: int
+    pages: Sequence[tuple[pa.Array, pa.Array, pa.Array]]
+    """Streams, causality keys and values."""
+
+    def events(self) -> SpeltEvents:
+        streams: list[str] = []
+        causality_keys: list[str | None] = []
+        values: list[bytes] = []
+        for page in self.pages:
+            streams += page[0].to_pylist()
+            causality_keys += page[1].to_pylist()
+            values += page[2].to_pylist()
+        return SpeltEvents(self.first_sequence, streams, causality_keys, values)
+
+
 def spelt(texts: Iterable[EventText], after: int, upto: int) -> SpeltEvents:
     """All events with sequences in `(after, upto]`, from what was read of them."""
-    streams: list[str] = []
-    causality_keys: list[str | None] = []
-    values: list[bytes] = []
+    return spelling_of(texts, after, upto).events()
+
+
+def spelling_of(texts: Iterable[EventText], after: int, upto: int) -> Spelling:
+    """All events with sequences in `(after, upto]`, from what was read of them."""
+    position = after
+    pages = []
     for text in texts:
         try:
             columns = _parsed(text)
         except pa.ArrowException as error:
             raise LedgerUnavailable(
-                f"events after {after + len(values):,} cannot be read: {error}",
-                hint=_FOREIGN,
+                f"events after {position:,} cannot be read: {error}", hint=_FOREIGN
             ) from error
-        if not _follows(columns["ingress_sequence"], after + len(values)):
+        if not _follows(columns["ingress_sequence"], position):
             break
-        streams += columns["stream"].to_pylist()
-        causality_keys += columns["causality_key"].to_pylist()
-        values += values_of(columns).to_pylist()
-    if len(values) != upto - after:
+        pages.append((columns["stream"], columns["causality_key"], values_of(columns)))
+        position += text.event_count
+    if position != upto:
         raise LedgerUnavailable(
-            f"the ledger does not have all events from {after + 1 + len(values):,} to {upto:,}",
+            f"the ledger does not have all events from {position + 1:,} to {upto:,}",
             hint=_FOREIGN,
         )
-    return SpeltEvents(after + 1, streams, causality_keys, values)
+    return Spelling(after + 1, pages)
 
 
 def _follows(sequences: pa.Array, after: int) -> bool:
@@ -96,7 +115,7 @@ def values_of(columns: Columns) -> pa.Array:
     json.add('Z","tenantId":"', _escaped(columns["tenant_id"]))
     json.add('","stream":"', _escaped(columns["stream"]))
     json.add('","idempotencyKey":"', _escaped(columns["idempotency_key"]))
-    json.add('","contentHash":"', pc.ascii_lower(columns["content_hash"]), '"')
+    json.add('","contentHash":"', columns["content_hash"], '"')
     json.add_text("metric", columns["metric"])
     json.add_text("customerRef", columns["customer_ref"])
     json.add_text("resourceId", columns["resource_id"])
@@ -168,6 +187,15 @@ def _text(text: str) -> pa.Scalar:
     return _texts([text])[0]
 
 
+def _binary(value: bytes) -> pa.Array:
+    """This one alone."""
+    ends = array("i", [0, len(value)])
+    return pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(ends), pa.py_buffer(value)])
+
+
+_NO_TEXT: Final = _binary(NO_TEXT)[0]
+
+
 def _texts(texts: Iterable[str | None]) -> pa.Array:
     """Made otherwise, Arrow loads pandas first: that takes half a second, and 40 MiB for ever."""
     builder = pa.lib.StringBuilder()
@@ -177,27 +205,36 @@ def _texts(texts: Iterable[str | None]) -> pa.Array:
 
 
 def _parsed(text: EventText) -> Columns:
-    if not text.csv:
+    if not text.event_count:
         return {name: pa.nulls(0, kind) for name, kind in _TYPES.items()}
-    table = pyarrow.csv.read_csv(
-        pa.BufferReader(text.csv),
-        # One block, because a row may not be longer than one.
-        read_options=pyarrow.csv.ReadOptions(
-            column_names=EVENT_COLUMNS, use_threads=False, block_size=len(text.csv) + 1
-        ),
-        parse_options=_PARSE,
-        convert_options=pyarrow.csv.ConvertOptions(
-            column_types=_TYPES,
-            null_values=[text.null],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        ),
-    )
-    [batch] = table.to_batches()
-    columns = {name: batch.column(name) for name in EVENT_COLUMNS}
+    columns = {name: _column(name, text) for name in EVENT_COLUMNS}
     if text.plain_quantity is not None:
         columns["quantity"] = _changed(columns["quantity"], _each(text.plain_quantity))
     return columns
+
+
+def _column(name: str, text: EventText) -> pa.Array:
+    joined, kind = text.columns.get(name), _TYPES[name]
+    if joined is None:
+        return pa.nulls(text.event_count, kind)
+    values = _hashes(joined) if name == "content_hash" else _split(joined)
+    if len(values) != text.event_count:
+        raise pa.ArrowInvalid(f"{name} has {len(values):,} texts for {text.event_count:,} events")
+    return values.cast(pa.string()).cast(kind)
+
+
+def _split(joined: bytes) -> pa.Array:
+    values = pc.split_pattern(_binary(joined), TEXT_END).values
+    if NO_TEXT not in joined:
+        return values
+    return pc.if_else(pc.equal(values, _NO_TEXT), pa.nulls(1, pa.binary())[0], values)
+
+
+def _hashes(joined: bytes) -> pa.Array:
+    """In hexadecimal digits."""
+    digits = pa.py_buffer(joined.hex().encode())
+    kind = pa.binary(2 * HASH_BYTES)
+    return pa.Array.from_buffers(kind, len(joined) // HASH_BYTES, [None, digits])
 
 
 def _times(column: pa.Array) -> pa.Array:

@@ -33,11 +33,19 @@ from tidemark.ledger.clock_guard import ClockGuard, ClockRecord
 from tidemark.ledger.copies import LedgerCopies
 from tidemark.ledger.founding import Founding, check_salt, found_ledger
 from tidemark.ledger.global_sequence import GlobalNumbers, NoGlobalNumbers
-from tidemark.ledger.port import EventText, HistoryCommit, TextTooLarge
+from tidemark.ledger.port import (
+    HASH_BYTES,
+    NO_TEXT,
+    TEXT_END,
+    EventText,
+    HistoryCommit,
+    TextTooLarge,
+)
 from tidemark.ledger.reading import LedgerReader, Row
 from tidemark.ledger.rows import (
-    EVENT_COLUMNS,
+    COMMON_COLUMNS,
     EVENT_INSERT_COLUMNS,
+    RARE_COLUMNS,
     REJECT_INSERT_COLUMNS,
     STORED_COLUMNS,
     CommitValues,
@@ -76,31 +84,30 @@ _REFUSE = (
     f" VALUES ({', '.join('?' * len(REJECT_INSERT_COLUMNS))})"
 )
 
-# How columns are written down as CSV. `%Q` quotes a text, and is NULL for none. A text ends at a
-# NUL there: ingress lets none in.
-_PATTERNS = dict.fromkeys(EVENT_COLUMNS, "%Q") | {
-    "ingress_sequence": "%d",
-    "received_at": "%d",
-    "occurred_at": "%d",
-    "content_hash": "%s",
-}
-# What most events do not have, and then takes no time.
-_RARE = ("causality_key", "source", "source_id", "control", "target_key", "global_sequence")
+
+def _texts(columns: Sequence[str], *counts: str) -> str:
+    """A query for counts and the texts of columns, as `EventText` has them, in one row: it is made
+    without a pause.
+
+    What is between texts stands in a table: any other way to write what is no UTF-8 takes twice as
+    long.
+    """
+    texts = [
+        f"group_concat(iif(length(content_hash) = {HASH_BYTES}, content_hash, ''), '')"
+        if name == "content_hash"
+        else f"group_concat(ifnull({name}, no_text), text_end)"
+        for name in columns
+    ]
+    return (
+        "WITH marks (text_end, no_text) AS MATERIALIZED"
+        f" (SELECT CAST(x'{TEXT_END.hex()}' AS TEXT), CAST(x'{NO_TEXT.hex()}' AS TEXT))"
+        f" SELECT {', '.join([*counts, *(f'CAST({text} AS BLOB)' for text in texts)])}"
+        " FROM marks CROSS JOIN events WHERE ingress_sequence > ? AND ingress_sequence <= ?"
+    )
 
 
-def _line(without: Sequence[str] = ()) -> str:
-    patterns = ["NULL" if name in without else _PATTERNS[name] for name in EVENT_COLUMNS]
-    values = ", ".join(name for name in EVENT_COLUMNS if name not in without)
-    values = values.replace("content_hash", "hex(content_hash)")
-    return f"printf('{','.join(patterns)}\n', {values})"
-
-
-# One row, so that it is made without a pause.
-_CSV = (
-    "SELECT CAST(group_concat("
-    f"iif(coalesce({', '.join(_RARE)}) IS NULL, {_line(without=_RARE)}, {_line()}), '') AS BLOB)"
-    " FROM events WHERE ingress_sequence > ? AND ingress_sequence <= ?"
-)
+_COMMON_TEXTS = _texts(COMMON_COLUMNS, "count(*)", f"count(coalesce({', '.join(RARE_COLUMNS)}))")
+_RARE_TEXTS = _texts(RARE_COLUMNS)
 
 T = TypeVar("T")
 
@@ -359,10 +366,17 @@ class SqliteLedger(LedgerReader, LedgerCopies):
         def write_down(connection: sqlite3.Connection) -> EventText:
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, reading.MOST_TEXT_BYTES)
             try:
-                [csv] = connection.execute(_CSV, (after, upto)).fetchone()
+                found = connection.execute(_COMMON_TEXTS, (after, upto)).fetchone()
+                event_count, rare_count, *texts = found
+                columns = dict(zip(COMMON_COLUMNS, texts, strict=True))
+                if rare_count:
+                    texts = connection.execute(_RARE_TEXTS, (after, upto)).fetchone()
+                    columns |= zip(RARE_COLUMNS, texts, strict=True)
             except sqlite3.DataError as error:
                 raise TextTooLarge from error
-            return EventText(csv or b"", "NULL", from_sortable)
+            # It makes NULL of a single text that is empty.
+            filled = {name: text or b"" for name, text in columns.items()}
+            return EventText(event_count, filled, from_sortable)
 
         return await self._loop.run_in_executor(self._readers, self._run, write_down)
 

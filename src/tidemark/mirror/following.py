@@ -7,30 +7,26 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from confluent_kafka import Consumer
 
 from tidemark.clock import MICROS_PER_SECOND, Clock
 from tidemark.config import Config
 from tidemark.crash import crash_point
-from tidemark.errors import LedgerUnavailable
 from tidemark.ledger.port import (
-    CommitRow,
     CopyState,
-    EventText,
     LedgerStore,
     PlacedEvents,
-    TextTooLarge,
 )
 from tidemark.ledger.spelling import spelt
+from tidemark.mirror.ahead import MOST_EVENTS, Ahead, CommitReader
 from tidemark.mirror.chunks import Chunk
 from tidemark.mirror.errors import MirrorRefused
 from tidemark.mirror.hanging import end_hanging
-from tidemark.mirror.messages import MOST_COMMITS, CommitRecord, Target
+from tidemark.mirror.messages import MOST_COMMITS, CommitRecord
 from tidemark.mirror.places import PlaceColumns, place_in
 from tidemark.mirror.position import (
     commits_after,
@@ -45,15 +41,9 @@ from tidemark.mirror.sending import Places, Sender, Stopped
 from tidemark.mirror.topics import Topics
 
 COPY_NAME: Final = "mirror"
-MOST_EVENTS: Final = 20_000
-FIRST_COMMITS: Final = 50
-CHUNKS_AHEAD: Final = 2
 LOOK_EVERY_S: Final = 0.05
 TELL_EVERY_US: Final = MICROS_PER_SECOND
 CHECK_EVERY_US: Final = 60 * MICROS_PER_SECOND
-FIRST_PAGE_EVENTS: Final = 2_000
-PAGE_BYTES: Final = 16 * 1024 * 1024
-MOST_BYTES: Final = 4 * PAGE_BYTES
 
 T = TypeVar("T")
 
@@ -84,7 +74,7 @@ class Mirror:
         self.received_at = 0
         # As of a moment ago, for those who watch.
         self._there_are = 0
-        self._ahead: Generator[Chunk] = self._read_ahead()
+        self._ahead: Ahead | None = None
         # Where what was mirrored last is, is written down while the next is sent.
         self._placing: Future[None] = Future()
         self._placing.set_result(None)
@@ -119,11 +109,11 @@ class Mirror:
         head = self._wait(self._ledger.head())
         self._there_are = head.last_sequence
         upto = head.received_at if until_caught_up else None
-        self._ahead = self._read_ahead()
+        self._ahead = self._ahead_from_here()
         while not self._stop.is_set():
-            chunk = next(self._ahead)
+            chunk = self._ahead.take()
             if chunk.commits:
-                self._mirror(chunk)
+                self._mirror(chunk, self._ahead.make_ready)
                 on_progress(self.last_sequence, max(self.last_sequence, self._there_are))
             if upto is not None and self.received_at >= upto:
                 self._tell(at_once=True)
@@ -132,12 +122,13 @@ class Mirror:
             self._check_topics()
             if not chunk.commits:
                 self._stop.wait(LOOK_EVERY_S)
-                self._ahead = self._read_ahead()
+                self._ahead = self._ahead_from_here()
         self._placing.result()
 
     def close(self) -> None:
         """Ends what was begun."""
-        self._ahead.close()
+        if self._ahead is not None:
+            self._ahead.close()
         self._sender.close()
         # What it says comes too late. Whoever comes next finds places as they are.
         self._placing.exception()
@@ -241,9 +232,9 @@ class Mirror:
             consumer, sequence, topic, place
         )
 
-    def _mirror(self, chunk: Chunk) -> None:
+    def _mirror(self, chunk: Chunk, meanwhile: Callable[[], None]) -> None:
         try:
-            places = self._sender.send(chunk, self._totals)
+            places = self._sender.send(chunk, self._totals, meanwhile)
         except Stopped:
             return
         last = chunk.commits[-1]
@@ -281,94 +272,11 @@ class Mirror:
     def state(self) -> CopyState:
         return CopyState(COPY_NAME, self.last_sequence, self.received_at, self._clock.wall_us())
 
-    def _read_ahead(self) -> Generator[Chunk]:
-        """What is to be mirrored next, read and spelt while what is before it is sent.
-
-        The last one is empty.
-        """
-        read = self._begun(self._reader.after(self.received_at))
-        waiting = deque([self._begun(self._made_ready(read))])
-        try:
-            while waiting:
-                chunk = waiting.popleft().result()
-                while chunk.commits and len(waiting) < CHUNKS_AHEAD:
-                    read = self._begun(self._read_behind(read))
-                    waiting.append(self._begun(self._made_ready(read)))
-                yield chunk
-        finally:
-            for unused in waiting:
-                unused.cancel()
-
-    async def _read_behind(self, before: Future[Read]) -> Read:
-        read = await asyncio.wrap_future(before)
-        return await self._reader.after(read.commits[-1].received_at) if read.commits else read
-
-    async def _made_ready(self, read: Future[Read]) -> Chunk:
-        # Arrow works without Python's lock, and so beside whoever sends and whoever reads.
-        found = await asyncio.wrap_future(read)
-        return await asyncio.to_thread(found.chunk, self._sender.partitions)
+    def _ahead_from_here(self) -> Ahead:
+        return Ahead(self._reader, self.received_at, self._sender.partitions, self._begun)
 
     def _begun(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return self._begun(work).result()
-
-
-class Read(NamedTuple):
-    """Commits that follow one another, and the texts of their events and perhaps of some more."""
-
-    commits: Sequence[CommitRow]
-    texts: Sequence[EventText]
-    after: int
-    upto: int
-
-    def chunk(self, partitions: Mapping[str, Sequence[Target]]) -> Chunk:
-        """`partitions` has those of each stream, as far as they are known."""
-        events = spelt(self.texts, self.after, self.upto)
-        last = self.commits[-1].last_sequence if self.commits else 0
-        return Chunk.of(self.commits, events.upto(last), partitions)
-
-
-class CommitReader:
-    """The next commits of a ledger, as many as are sent at once."""
-
-    def __init__(self, ledger: LedgerStore) -> None:
-        self._ledger = ledger
-        self._events_a_page = FIRST_PAGE_EVENTS
-        self._commits_wanted = FIRST_COMMITS
-
-    async def after(self, received_at: int) -> Read:
-        commits: list[CommitRow] = []
-        for commit in await self._ledger.read_commits(received_at, self._commits_wanted):
-            if commits and commit.last_sequence - commits[0].first_sequence >= MOST_EVENTS:
-                break
-            commits.append(commit)
-        if not commits:
-            return Read([], [], 0, 0)
-        # Hardly more than are taken: a row is read with Python's lock, which others want.
-        self._commits_wanted = min(MOST_COMMITS, len(commits) * 5 // 4 + FIRST_COMMITS)
-        after = position = commits[0].first_sequence - 1
-        last = commits[-1].last_sequence
-        texts: list[EventText] = []
-        size = 0
-        while position < last and (size < MOST_BYTES or position < commits[0].last_sequence):
-            upto = min(last, position + self._events_a_page)
-            try:
-                text = await self._ledger.read_text(position, upto)
-            except TextTooLarge as error:
-                if upto == position + 1:
-                    raise LedgerUnavailable(
-                        f"the event {upto:,} is too large to be mirrored",
-                        hint="No event as large is let in. Look at who has written it.",
-                    ) from error
-                self._events_a_page = (upto - position) // 2
-                continue
-            read = max(1, len(text.csv))
-            # Events may be of any size: the next page is as large as the bytes of this one allow.
-            self._events_a_page = max(1, min(MOST_EVENTS, PAGE_BYTES * (upto - position) // read))
-            size += read
-            texts.append(text)
-            position = upto
-        whole = [commit for commit in commits if commit.last_sequence <= position]
-        return Read(whole, texts, after, position)

@@ -39,10 +39,12 @@ def event_messages(commits: Iterable[CommitRow], events: SpeltEvents) -> Message
     """The events of commits as they are sent to the topics of their streams."""
     first = events.first_sequence
     sequences = [b"%d" % number for number in range(first, first + len(events.values))]
-    keys = [
-        sequence if key is None else key.encode()
-        for sequence, key in zip(sequences, events.causality_keys, strict=True)
-    ]
+    keys = sequences
+    if events.causality_keys.count(None) < len(sequences):
+        keys = [
+            sequence if key is None else key.encode()
+            for sequence, key in zip(sequences, events.causality_keys, strict=True)
+        ]
     received_at_ms: list[int] = []
     for commit in commits:
         count = commit.last_sequence - commit.first_sequence + 1

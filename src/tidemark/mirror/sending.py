@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import starmap
+from itertools import islice, starmap
 from operator import length_hint
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -42,6 +42,7 @@ _GIVE_UP_S: Final = 5.0
 _IN_TROUBLE_S: Final = 5.0
 _SEEN_WITHIN_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.002
+_AT_ONCE: Final = 200
 
 
 Places: TypeAlias = Callable[[], PlaceColumns]
@@ -89,23 +90,33 @@ class Sender:
         """Whatever comes to their topic from now on and is not sent here is noticed."""
         self._next |= ends_of(self._topics.admin, [(self._topics.commits, 0)])
 
-    def send(self, chunk: Chunk, totals: dict[str, int]) -> Places:
+    def send(
+        self, chunk: Chunk, totals: dict[str, int], meanwhile: Callable[[], None] = lambda: None
+    ) -> Places:
         """Where the events are, once they are there for all to see.
 
-        `totals` is how many messages each topic has, and then has with them.
+        `totals` is how many messages each topic has, and then has with them. `meanwhile` is called
+        when Kafka's client has all of them, and is sending them.
         """
         self._trouble.said = ""
         with contextlib.suppress(LookCloser):
-            return self._send(chunk, totals, exactly=False)
+            return self._send(chunk, totals, meanwhile, exactly=False)
         # Rare, and takes longer: each message is asked for by itself.
         refused = self.give_up()
         if refused is not None and is_fenced(refused):
             raise self._failure(refused, "mirroring")
         self._require_given_up({(self._topics.commits, 0), *self._routes(chunk, totals).targets})
         self._require_commits_before(chunk)
-        return self._send(chunk, totals, exactly=True)
+        return self._send(chunk, totals, meanwhile, exactly=True)
 
-    def _send(self, chunk: Chunk, totals: dict[str, int], *, exactly: bool) -> Places:
+    def _send(
+        self,
+        chunk: Chunk,
+        totals: dict[str, int],
+        meanwhile: Callable[[], None],
+        *,
+        exactly: bool,
+    ) -> Places:
         try:
             self._producer.begin_transaction()
             crash_point("mirror.begun")
@@ -125,7 +136,7 @@ class Sender:
             if isinstance(watched, Exact):
                 self._wait_for_all(watched)
             crash_point("mirror.events_sent")
-            sent = self._send_commits(chunk, watched, totals)
+            sent = self._send_commits(chunk, watched, totals, meanwhile)
             if isinstance(watched, Foreseen):
                 watched.require_in_place()
                 self._require_commits_in_place(sent)
@@ -254,7 +265,11 @@ class Sender:
         return {target: self._next[target] for target in wanted}
 
     def _send_commits(
-        self, chunk: Chunk, events: Foreseen | Exact, totals: Mapping[str, int]
+        self,
+        chunk: Chunk,
+        events: Foreseen | Exact,
+        totals: Mapping[str, int],
+        meanwhile: Callable[[], None],
     ) -> _Sent:
         counts = dict(totals)
         ends: dict[Target, int] = {}
@@ -277,6 +292,7 @@ class Sender:
             watched.callbacks(count),
             lambda index: f"the record of the commit up to {chunk.commits[index].last_sequence}",
         )
+        meanwhile()
         self._wait_for_all(events, watched)
         ends[self._topics.commits, 0] = watched.last_offset + 1
         return _Sent(counts, ends, count)
@@ -296,12 +312,15 @@ class Sender:
         # again.
         columns = topics, values, keys, partitions, callbacks, nothing, timestamps_ms, headers
         waiting = [iter(column) for column in columns]
+        rows = zip(*waiting, strict=True)
         produce = self._producer.produce
         try:
             while True:
                 try:
-                    # All of them: a loop in Python takes longer.
-                    deque(starmap(produce, zip(*waiting, strict=True)), maxlen=0)
+                    # Many of them: a loop in Python takes longer. Not all: others that want
+                    # Python's lock would wait for the end.
+                    while length_hint(waiting[0]):
+                        deque(starmap(produce, islice(rows, _AT_ONCE)), maxlen=0)
                     return
                 except BufferError:
                     refused = len(topics) - length_hint(waiting[0]) - 1

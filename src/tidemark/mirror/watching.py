@@ -36,7 +36,9 @@ class Foreseen:
         self._next = next_places
         self._looked_at: dict[int, int] = {}
         """Which messages, and where they should be."""
-        totals = Counter(routes.targets)
+        totals: Counter[Target] = Counter()
+        for share in routes.shares:
+            totals.update(share)
         backwards = routes.targets[::-1]
         for target, first in next_places.items():
             self._looked_at[routes.targets.index(target)] = first

@@ -1,0 +1,149 @@
+"""What is to be mirrored next, read and made ready while what is before it is sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from tidemark.errors import LedgerUnavailable
+from tidemark.ledger.port import CommitRow, EventText, LedgerStore, TextTooLarge
+from tidemark.ledger.spelling import Spelling, spelling_of
+from tidemark.mirror.chunks import Chunk
+from tidemark.mirror.messages import MOST_COMMITS, Target
+
+MOST_EVENTS: Final = 20_000
+FIRST_COMMITS: Final = 50
+CHUNKS_AHEAD: Final = 3
+FIRST_PAGE_EVENTS: Final = 2_000
+PAGE_BYTES: Final = 16 * 1024 * 1024
+MOST_BYTES: Final = 4 * PAGE_BYTES
+
+Partitions: TypeAlias = Mapping[str, Sequence[Target]]
+"""Those of each stream, as far as they are known."""
+
+
+class Read(NamedTuple):
+    """Commits that follow one another, and the texts of their events and perhaps of some more."""
+
+    commits: Sequence[CommitRow]
+    texts: Sequence[EventText]
+    after: int
+    upto: int
+
+    def spelt(self) -> SpeltCommits:
+        return SpeltCommits(self.commits, spelling_of(self.texts, self.after, self.upto))
+
+    def chunk(self, partitions: Partitions) -> Chunk:
+        return self.spelt().chunk(partitions)
+
+
+class SpeltCommits(NamedTuple):
+    """Commits that follow one another, and their events and perhaps some more."""
+
+    commits: Sequence[CommitRow]
+    spelling: Spelling
+
+    def chunk(self, partitions: Partitions) -> Chunk:
+        last = self.commits[-1].last_sequence if self.commits else 0
+        return Chunk.of(self.commits, self.spelling.events().upto(last), partitions)
+
+
+class CommitReader:
+    """The next commits of a ledger, as many as are sent at once."""
+
+    def __init__(self, ledger: LedgerStore) -> None:
+        self._ledger = ledger
+        self._events_a_page = FIRST_PAGE_EVENTS
+        self._commits_wanted = FIRST_COMMITS
+
+    async def after(self, received_at: int) -> Read:
+        commits: list[CommitRow] = []
+        for commit in await self._ledger.read_commits(received_at, self._commits_wanted):
+            if commits and commit.last_sequence - commits[0].first_sequence >= MOST_EVENTS:
+                break
+            commits.append(commit)
+        if not commits:
+            return Read([], [], 0, 0)
+        # Hardly more than are taken: a row is read with Python's lock, which others want.
+        self._commits_wanted = min(MOST_COMMITS, len(commits) * 5 // 4 + FIRST_COMMITS)
+        after = position = commits[0].first_sequence - 1
+        last = commits[-1].last_sequence
+        texts: list[EventText] = []
+        size = 0
+        while position < last and (size < MOST_BYTES or position < commits[0].last_sequence):
+            upto = min(last, position + self._events_a_page)
+            try:
+                text = await self._ledger.read_text(position, upto)
+            except TextTooLarge as error:
+                if upto == position + 1:
+                    raise LedgerUnavailable(
+                        f"the event {upto:,} is too large to be mirrored",
+                        hint="No event as large is let in. Look at who has written it.",
+                    ) from error
+                self._events_a_page = (upto - position) // 2
+                continue
+            read = max(1, text.size)
+            # Events may be of any size: the next page is as large as the bytes of this one allow.
+            self._events_a_page = max(1, min(MOST_EVENTS, PAGE_BYTES * (upto - position) // read))
+            size += read
+            texts.append(text)
+            position = upto
+        whole = [commit for commit in commits if commit.last_sequence <= position]
+        return Read(whole, texts, after, position)
+
+
+class Ahead:
+    """The commits of a ledger behind a time, until there are no more. Closed, it reads no further.
+
+    What Arrow does, it does without Python's lock, and so in threads, beside whoever sends and
+    whoever reads. What takes that lock is done by whoever sends: it would only wait for it
+    meanwhile.
+    """
+
+    def __init__(
+        self,
+        reader: CommitReader,
+        received_at: int,
+        partitions: Partitions,
+        begun: Callable[[Coroutine[Any, Any, Any]], Future[Any]],
+    ) -> None:
+        """`begun` runs what it is given where the ledger lives."""
+        self._reader = reader
+        self._partitions = partitions
+        self._begun = begun
+        self._read: Future[Read] = begun(reader.after(received_at))
+        self._spelt: deque[Future[SpeltCommits]] = deque([begun(_spelt(self._read))])
+        self._ready: Chunk | None = None
+
+    def take(self) -> Chunk:
+        """The next; it is empty if there are no more, and then the last."""
+        self._ready = chunk = self._ready or self._spelt[0].result().chunk(self._partitions)
+        if chunk.commits:
+            self._spelt.popleft()
+            self._ready = None
+            while len(self._spelt) < CHUNKS_AHEAD:
+                self._read = self._begun(self._read_behind(self._read))
+                self._spelt.append(self._begun(_spelt(self._read)))
+        return chunk
+
+    def make_ready(self) -> None:
+        """Takes a while, if there is something to be done for the next."""
+        following = self._spelt[0]
+        if self._ready is None and following.done() and following.exception() is None:
+            self._ready = following.result().chunk(self._partitions)
+
+    def close(self) -> None:
+        for unused in self._spelt:
+            unused.cancel()
+
+    async def _read_behind(self, before: Future[Read]) -> Read:
+        read = await asyncio.wrap_future(before)
+        return await self._reader.after(read.commits[-1].received_at) if read.commits else read
+
+
+async def _spelt(read: Future[Read]) -> SpeltCommits:
+    found = await asyncio.wrap_future(read)
+    return await asyncio.to_thread(found.spelt)
