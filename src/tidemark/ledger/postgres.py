@@ -94,36 +94,33 @@ SESSION_SETTINGS = {
 # Without statistics the planner prefers to scan a table that has just begun to grow.
 WRITER_SETTINGS = SESSION_SETTINGS | {"enable_seqscan": "off", "synchronous_commit": "on"}
 
-# Nearly all there is. It is known without being read.
-_CONTENT_BYTES = (
-    "SELECT coalesce(sum(octet_length(data)), 0) FROM events"
-    " WHERE ingress_sequence > ? AND ingress_sequence <= ?"
-)
+_PAGE = "FROM events WHERE ingress_sequence > ? AND ingress_sequence <= ?"
 
 
-def _texts(columns: Sequence[str], *counts: str) -> str:
-    """A query for counts and the texts of columns, as `EventText` has them."""
+def _texts(columns: Sequence[str]) -> list[str]:
+    """What is selected for the texts of columns, as `EventText` has them."""
     no_text, text_end = (f"'\\x{mark.hex()}'::bytea" for mark in (NO_TEXT, TEXT_END))
     is_hash = f"octet_length(content_hash) = {HASH_BYTES}"
-    texts = [
+    return [
         f"string_agg(CASE WHEN {is_hash} THEN content_hash ELSE '' END, '')"
         if name == "content_hash"
         else f"string_agg(coalesce(textsend({name}::text), {no_text}), {text_end})"
         for name in columns
     ]
-    return (
-        f"SELECT {', '.join([*counts, *texts])} FROM (SELECT {', '.join(EVENT_COLUMNS)}"
-        " FROM events WHERE ingress_sequence > ? AND ingress_sequence <= ?"
-        " ORDER BY ingress_sequence) AS page"
-    )
 
 
-_COMMON_TEXTS = _texts(
-    COMMON_COLUMNS,
-    "count(*)",
-    f"count(*) FILTER (WHERE num_nonnulls({', '.join(RARE_COLUMNS)}) > 0)",
+_IS_RARE = f"num_nonnulls({', '.join(RARE_COLUMNS)}) > 0"
+_COMMON_TEXTS = (
+    # Contents are nearly all there is, and their size is known without reading them.
+    f"WITH contents AS MATERIALIZED (SELECT coalesce(sum(octet_length(data)), 0) AS size {_PAGE})"
+    f" SELECT (SELECT size FROM contents), count(*), count(*) FILTER (WHERE {_IS_RARE}),"
+    f" {', '.join(_texts(COMMON_COLUMNS))} FROM (SELECT {', '.join(EVENT_COLUMNS)} {_PAGE}"
+    " AND (SELECT size FROM contents) <= ? ORDER BY ingress_sequence) AS page"
 )
-_RARE_TEXTS = _texts(RARE_COLUMNS)
+_RARE_TEXTS = (
+    f"SELECT {', '.join(_texts(RARE_COLUMNS))}"
+    f" FROM (SELECT {', '.join(RARE_COLUMNS)} {_PAGE} ORDER BY ingress_sequence) AS page"
+)
 
 
 class PostgresLedger(LedgerReader, LedgerCopies):
@@ -374,10 +371,11 @@ class PostgresLedger(LedgerReader, LedgerCopies):
         return format(stored, "f")
 
     async def read_text(self, after: int, upto: int) -> EventText:
-        [[size]] = await self._fetch(_CONTENT_BYTES, after, upto)
-        if size > reading.MOST_TEXT_BYTES:
+        most_bytes = reading.MOST_TEXT_BYTES
+        [found] = await self._fetch(_COMMON_TEXTS, after, upto, after, upto, most_bytes)
+        size, event_count, rare_count, *texts = found
+        if size > most_bytes:
             raise TextTooLarge
-        [[event_count, rare_count, *texts]] = await self._fetch(_COMMON_TEXTS, after, upto)
         if not event_count:
             return EventText(0, {}, None)
         columns = dict(zip(COMMON_COLUMNS, texts, strict=True))

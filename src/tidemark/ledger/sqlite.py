@@ -374,7 +374,7 @@ class SqliteLedger(LedgerReader, LedgerCopies):
                     columns |= zip(RARE_COLUMNS, texts, strict=True)
             except sqlite3.DataError as error:
                 raise TextTooLarge from error
-            # It makes NULL of a single text that is empty.
+            # Some versions of SQLite make NULL of a single text that is empty.
             filled = {name: text or b"" for name, text in columns.items()}
             return EventText(event_count, filled, from_sortable)
 
