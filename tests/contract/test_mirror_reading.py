@@ -145,3 +145,29 @@ async def test_what_fails_ahead_is_told_when_it_is_its_turn(
     with pytest.raises(LedgerUnavailable, match="away"):
         await asyncio.to_thread(coming.take)
     coming.close()
+
+
+async def test_what_cannot_be_sent_next_does_not_keep_from_sending_this(
+    home: LedgerHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next is made ready in the middle of a transaction."""
+    monkeypatch.setattr(ahead, "MOST_EVENTS", 1)
+    ledger = await home.open()
+    for number in range(2):
+        await append(ledger, draft(f"{number}"))
+
+    class KnowsOne(dict[str, Any]):
+        """The partitions of streams, until there is one event that has none."""
+
+        def __contains__(self, stream: object) -> bool:
+            raise LookupError(stream)
+
+    partitions: dict[str, Any] = {}
+    coming = Ahead(CommitReader(ledger), 0, partitions, begin_here())
+    await asyncio.to_thread(coming.take)
+    coming._partitions = KnowsOne()
+    await asyncio.sleep(0.1)
+    await asyncio.to_thread(coming.make_ready)
+    with pytest.raises(LookupError):
+        await asyncio.to_thread(coming.take)
+    coming.close()

@@ -16,9 +16,10 @@ from tests.contract.events import START, draft
 from tests.contract.stores import LedgerHome, all_events, append
 from tidemark.errors import LedgerUnavailable
 from tidemark.ingress.drafts import Draft
-from tidemark.ledger import reading
+from tidemark.ledger import postgres, reading, sqlite
 from tidemark.ledger.event_json import event_view
 from tidemark.ledger.port import LedgerStore, TextTooLarge
+from tidemark.ledger.sortable import from_sortable
 from tidemark.ledger.spelling import SpeltEvents, spelt
 
 TEXTS = (
@@ -106,9 +107,15 @@ async def test_events_that_are_not_there_are_missed(home: LedgerHome) -> None:
     [
         ("ingress_sequence", b"three", "three"),
         ("occurred_at", b"0\xff1", "occurred_at has 2 texts for 1 events"),
+        ("occurred_at", b"9214646400000000", "a time is out of range"),
+        ("received_at", b"-1", "a time is out of range"),
         ("tenant_id", b"\xc3", "UTF8"),
+        # What would say that there is none, where there is always one.
+        ("stream", b"\xfe", "UTF8"),
         ("content_hash", b"", "content_hash has 0 texts for 1 events"),
         ("metric", b"a\xfeb", "UTF8"),
+        ("quantity", b"junk", "'junk' is no quantity"),
+        ("quantity", b"", "'' is no quantity"),
     ],
 )
 async def test_what_nobody_could_send_is_not_spelt(
@@ -118,6 +125,9 @@ async def test_what_nobody_could_send_is_not_spelt(
     await append(ledger, draft("a"))
     whole = await ledger.read_text(0, 1)
     altered = whole._replace(columns={**whole.columns, column: text})
+    if column == "quantity":
+        # As in the store that has no type for it.
+        altered = altered._replace(plain_quantity=from_sortable)
     with pytest.raises(LedgerUnavailable, match=f"events after 0 cannot be read: .*{why}"):
         spelt([altered], 0, 1)
 
@@ -135,12 +145,16 @@ async def test_a_hash_of_another_length_is_not_taken_for_parts_of_others(home: L
         await read(ledger, 0, 3)
 
 
+@pytest.mark.parametrize("columns", [["data"], ["resource_id", "source", "source_id"]])
 async def test_more_than_is_written_down_at_once_is_refused(
-    home: LedgerHome, monkeypatch: pytest.MonkeyPatch
+    home: LedgerHome, monkeypatch: pytest.MonkeyPatch, columns: list[str]
 ) -> None:
     ledger = await home.open()
-    contents = [f'{{"a":"{str(n) * 30_000}"}}' for n in range(9)]
-    await append(ledger, *(draft(f"{n}", data=text) for n, text in enumerate(contents)))
+    contents = [f'{{"a":"{str(n) * (30_000 // len(columns))}"}}' for n in range(9)]
+    await append(
+        ledger,
+        *(draft(f"{n}", **dict.fromkeys(columns, text)) for n, text in enumerate(contents)),
+    )
     events = await read(ledger, 0, 9)
     monkeypatch.setattr(reading, "MOST_TEXT_BYTES", 100_000)
     for _ in range(3):
@@ -149,6 +163,25 @@ async def test_more_than_is_written_down_at_once_is_refused(
     # What is asked next is answered.
     assert await read(ledger, 4, 6) == SpeltEvents(5, *(column[4:6] for column in events[1:]))
     assert len(await all_events(ledger)) == 9
+
+
+async def test_texts_of_the_same_events_in_two_orders_are_not_put_together(
+    home: LedgerHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = await home.open()
+    await append(ledger, *(draft(f"{n}", causality_key=f"run {n}") for n in range(3)))
+    module = sqlite if home.kind == "sqlite" else postgres
+    by_sequence = module._RARE_TEXTS
+    if home.kind == "sqlite":
+        backwards = by_sequence.replace(
+            "CROSS JOIN events", "CROSS JOIN (SELECT * FROM events ORDER BY 1 DESC)"
+        )
+    else:
+        backwards = by_sequence.replace("BY ingress_sequence)", "BY ingress_sequence DESC)")
+    assert backwards != by_sequence
+    monkeypatch.setattr(module, "_RARE_TEXTS", backwards)
+    with pytest.raises(LedgerUnavailable, match="in two orders"):
+        await ledger.read_text(0, 3)
 
 
 async def test_pandas_is_not_loaded_for_it(home: LedgerHome) -> None:

@@ -55,11 +55,13 @@ from tidemark.ledger.rows import (
     COMMON_COLUMNS,
     EVENT_COLUMNS,
     EVENT_INSERT_COLUMNS,
+    LONG_COLUMNS,
     RARE_COLUMNS,
     REJECT_INSERT_COLUMNS,
     commit_row,
     commit_rows,
     event_rows,
+    rare_texts,
     reject_rows,
 )
 from tidemark.ledger.sequencer import (
@@ -109,17 +111,19 @@ def _texts(columns: Sequence[str]) -> list[str]:
     ]
 
 
+# How long a text is, is known without reading it.
+_SIZE = " + ".join(f"coalesce(octet_length({name}), 0)" for name in LONG_COLUMNS)
 _IS_RARE = f"num_nonnulls({', '.join(RARE_COLUMNS)}) > 0"
 _COMMON_TEXTS = (
-    # Contents are nearly all there is, and their size is known without reading them.
-    f"WITH contents AS MATERIALIZED (SELECT coalesce(sum(octet_length(data)), 0) AS size {_PAGE})"
-    f" SELECT (SELECT size FROM contents), count(*), count(*) FILTER (WHERE {_IS_RARE}),"
+    f"WITH texts AS MATERIALIZED (SELECT coalesce(sum({_SIZE}), 0) AS size {_PAGE})"
+    f" SELECT (SELECT size FROM texts), count(*), count(*) FILTER (WHERE {_IS_RARE}),"
     f" {', '.join(_texts(COMMON_COLUMNS))} FROM (SELECT {', '.join(EVENT_COLUMNS)} {_PAGE}"
-    " AND (SELECT size FROM contents) <= ? ORDER BY ingress_sequence) AS page"
+    " AND (SELECT size FROM texts) <= ? ORDER BY ingress_sequence) AS page"
 )
 _RARE_TEXTS = (
-    f"SELECT {', '.join(_texts(RARE_COLUMNS))}"
-    f" FROM (SELECT {', '.join(RARE_COLUMNS)} {_PAGE} ORDER BY ingress_sequence) AS page"
+    f"SELECT {', '.join(_texts(('ingress_sequence', *RARE_COLUMNS)))}"
+    f" FROM (SELECT ingress_sequence, {', '.join(RARE_COLUMNS)} {_PAGE}"
+    " ORDER BY ingress_sequence) AS page"
 )
 
 
@@ -381,7 +385,7 @@ class PostgresLedger(LedgerReader, LedgerCopies):
         columns = dict(zip(COMMON_COLUMNS, texts, strict=True))
         if rare_count:
             [texts] = await self._fetch(_RARE_TEXTS, after, upto)
-            columns |= zip(RARE_COLUMNS, texts, strict=True)
+            columns |= rare_texts(texts, columns)
         return EventText(event_count, columns, None)
 
 

@@ -28,7 +28,7 @@ from tidemark.ledger.sequencer import Head, Stored, key_digest
 SCAN_WINDOW = 100_000
 # The most events of one run that are counted.
 RUN_WINDOW = 100_000
-# The most bytes of one text of events.
+# The most bytes that the texts of events have together.
 MOST_TEXT_BYTES = 64 * 1024 * 1024
 
 _CONTENT_HASH = EVENT_COLUMNS.index("content_hash")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
+from tidemark.errors import LedgerUnavailable
 from tidemark.ledger.port import EventRow, RejectRow
 from tidemark.ledger.sequencer import Head, Placement, Stored
 
@@ -12,6 +13,8 @@ EVENT_COLUMNS = EventRow.__struct_fields__
 # What most events do not have.
 RARE_COLUMNS = ("causality_key", "source", "source_id", "control", "target_key", "global_sequence")
 COMMON_COLUMNS = tuple(name for name in EVENT_COLUMNS if name not in RARE_COLUMNS)
+# Those that may have more than some hundred bytes.
+LONG_COLUMNS = ("data", "resource_id", "source", "source_id")
 EVENT_INSERT_COLUMNS = (*EVENT_COLUMNS[:3], "key_digest", *EVENT_COLUMNS[3:])
 REJECT_COLUMNS = RejectRow.__struct_fields__
 # The store itself gives a refusal its number.
@@ -53,6 +56,18 @@ def event_rows(
             )
             if global_sequence is not None:
                 global_sequence += 1
+
+
+def rare_texts(texts: Sequence[bytes], common: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The texts of rare columns. Before them are those of the sequences, which must be as those
+    that were read with the common columns: else texts would be taken for those of other events."""
+    sequences, *rare = texts
+    if sequences != common["ingress_sequence"]:
+        raise LedgerUnavailable(
+            "the ledger's database gave the same events in two orders",
+            hint="Look for a setting or an extension that changes how it reads.",
+        )
+    return dict(zip(RARE_COLUMNS, rare, strict=True))
 
 
 def commit_row(head: Head, first_sequence: int) -> CommitValues:

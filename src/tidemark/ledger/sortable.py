@@ -21,6 +21,8 @@ def to_sortable(plain: str) -> str:
 
 def from_sortable(text: str) -> str:
     """Back to plain decimal text without leading or trailing zeros."""
+    if text[:1] not in ("n", "p"):
+        raise ValueError(f"{text!r} is no quantity")
     digits = text[1:].translate(_COMPLEMENT) if text[0] == "n" else text[1:]
     whole, _, fraction = digits.partition(".")
     plain = whole.lstrip("0") or "0"

@@ -18,10 +18,12 @@ import pyarrow.compute as pc
 from tidemark.errors import LedgerUnavailable
 from tidemark.ledger.port import HASH_BYTES, NO_TEXT, TEXT_END, EventText
 from tidemark.ledger.rows import EVENT_COLUMNS
+from tidemark.timestamps import MAX_TIMESTAMP_US, MIN_TIMESTAMP_US
 
 Columns: TypeAlias = dict[str, pa.Array]
 
 _NUMBERS: Final = ("ingress_sequence", "received_at", "occurred_at")
+_ALWAYS_THERE: Final = (*_NUMBERS, "tenant_id", "stream", "idempotency_key")
 # What JSON has otherwise between quotes.
 _ESCAPED: Final = b'"\\' + bytes(range(0x20))
 _TYPES: Final = {n: pa.int64() if n in _NUMBERS else pa.string() for n in EVENT_COLUMNS}
@@ -75,19 +77,19 @@ def spelt(texts: Iterable[EventText], after: int, upto: int) -> SpeltEvents:
 
 
 def spelling_of(texts: Iterable[EventText], after: int, upto: int) -> Spelling:
-    """All events with sequences in `(after, upto]`, from what was read of them."""
+    """The same, while other threads may have Python's lock."""
     position = after
     pages = []
     for text in texts:
         try:
             columns = _parsed(text)
-        except pa.ArrowException as error:
+            if not _follows(columns["ingress_sequence"], position):
+                break
+            pages.append((columns["stream"], columns["causality_key"], values_of(columns)))
+        except (pa.ArrowException, ValueError) as error:
             raise LedgerUnavailable(
                 f"events after {position:,} cannot be read: {error}", hint=_FOREIGN
             ) from error
-        if not _follows(columns["ingress_sequence"], position):
-            break
-        pages.append((columns["stream"], columns["causality_key"], values_of(columns)))
         position += text.event_count
     if position != upto:
         raise LedgerUnavailable(
@@ -188,7 +190,7 @@ def _text(text: str) -> pa.Scalar:
 
 
 def _binary(value: bytes) -> pa.Array:
-    """This one alone."""
+    """An array of one."""
     ends = array("i", [0, len(value)])
     return pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(ends), pa.py_buffer(value)])
 
@@ -218,16 +220,15 @@ def _column(name: str, text: EventText) -> pa.Array:
     if joined is None:
         return pa.nulls(text.event_count, kind)
     values = _hashes(joined) if name == "content_hash" else _split(joined)
+    if name not in _ALWAYS_THERE and NO_TEXT in joined:
+        values = pc.if_else(pc.equal(values, _NO_TEXT), pa.nulls(1, pa.binary())[0], values)
     if len(values) != text.event_count:
         raise pa.ArrowInvalid(f"{name} has {len(values):,} texts for {text.event_count:,} events")
     return values.cast(pa.string()).cast(kind)
 
 
 def _split(joined: bytes) -> pa.Array:
-    values = pc.split_pattern(_binary(joined), TEXT_END).values
-    if NO_TEXT not in joined:
-        return values
-    return pc.if_else(pc.equal(values, _NO_TEXT), pa.nulls(1, pa.binary())[0], values)
+    return pc.split_pattern(_binary(joined), TEXT_END).values
 
 
 def _hashes(joined: bytes) -> pa.Array:
@@ -239,6 +240,9 @@ def _hashes(joined: bytes) -> pa.Array:
 
 def _times(column: pa.Array) -> pa.Array:
     """As `format_timestamp` has them, without the `Z`."""
+    bounds = pc.min_max(column).as_py()
+    if len(column) and not (MIN_TIMESTAMP_US <= bounds["min"] <= bounds["max"] <= MAX_TIMESTAMP_US):
+        raise ValueError("a time is out of range")
     texts = column.cast(pa.timestamp("us")).cast(pa.string())
     return pc.utf8_replace_slice(texts, 10, 11, "T")
 

@@ -52,6 +52,7 @@ from tidemark.ledger.rows import (
     commit_row,
     commit_rows,
     event_rows,
+    rare_texts,
     reject_rows,
 )
 from tidemark.ledger.sequencer import (
@@ -107,7 +108,7 @@ def _texts(columns: Sequence[str], *counts: str) -> str:
 
 
 _COMMON_TEXTS = _texts(COMMON_COLUMNS, "count(*)", f"count(coalesce({', '.join(RARE_COLUMNS)}))")
-_RARE_TEXTS = _texts(RARE_COLUMNS)
+_RARE_TEXTS = _texts(("ingress_sequence", *RARE_COLUMNS))
 
 T = TypeVar("T")
 
@@ -366,17 +367,21 @@ class SqliteLedger(LedgerReader, LedgerCopies):
         def write_down(connection: sqlite3.Connection) -> EventText:
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, reading.MOST_TEXT_BYTES)
             try:
-                found = connection.execute(_COMMON_TEXTS, (after, upto)).fetchone()
-                event_count, rare_count, *texts = found
+                counted = connection.execute(_COMMON_TEXTS, (after, upto)).fetchone()
+                event_count, rare_count, *texts = counted
                 columns = dict(zip(COMMON_COLUMNS, texts, strict=True))
                 if rare_count:
                     texts = connection.execute(_RARE_TEXTS, (after, upto)).fetchone()
-                    columns |= zip(RARE_COLUMNS, texts, strict=True)
+                    columns |= rare_texts(texts, columns)
             except sqlite3.DataError as error:
                 raise TextTooLarge from error
             # Some versions of SQLite make NULL of a single text that is empty.
             filled = {name: text or b"" for name, text in columns.items()}
-            return EventText(event_count, filled, from_sortable)
+            found = EventText(event_count, filled, from_sortable)
+            # SQLite minds each column by itself.
+            if found.size > reading.MOST_TEXT_BYTES:
+                raise TextTooLarge
+            return found
 
         return await self._loop.run_in_executor(self._readers, self._run, write_down)
 

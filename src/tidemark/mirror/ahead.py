@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
@@ -120,20 +121,29 @@ class Ahead:
 
     def take(self) -> Chunk:
         """The next; it is empty if there are no more, and then the last."""
-        self._ready = chunk = self._ready or self._spelt[0].result().chunk(self._partitions)
-        if chunk.commits:
-            self._spelt.popleft()
-            self._ready = None
-            while len(self._spelt) < CHUNKS_AHEAD:
-                self._read = self._begun(self._read_behind(self._read))
-                self._spelt.append(self._begun(_spelt(self._read)))
+        chunk = self._ready or self._made()
+        if not chunk.commits:
+            self._ready = chunk
+            return chunk
+        self._ready = None
+        while len(self._spelt) < CHUNKS_AHEAD:
+            self._read = self._begun(self._read_behind(self._read))
+            self._spelt.append(self._begun(_spelt(self._read)))
         return chunk
 
     def make_ready(self) -> None:
         """Takes a while, if there is something to be done for the next."""
-        following = self._spelt[0]
-        if self._ready is None and following.done() and following.exception() is None:
-            self._ready = following.result().chunk(self._partitions)
+        if self._ready is None and self._spelt[0].done():
+            # What is wrong with the next is no matter of who is busy with the one before: it is
+            # told when the next is taken.
+            with contextlib.suppress(Exception):
+                self._ready = self._made()
+
+    def _made(self) -> Chunk:
+        chunk = self._spelt[0].result().chunk(self._partitions)
+        # What it was made of takes as much room again.
+        self._spelt.popleft()
+        return chunk
 
     def close(self) -> None:
         for unused in self._spelt:

@@ -1,7 +1,4 @@
-"""Commits of the ledger as they are sent in one transaction, made ready before it is their turn.
-
-Who sends has the least time: all that can be known beforehand is made by others.
-"""
+"""Commits of the ledger as they are sent in one transaction, made ready before it is their turn."""
 
 from __future__ import annotations
 
