@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.events import draft
+from tests.contract.events import SECOND, draft
 from tests.contract.mirrored import (
     STREAMS,
     all_places,
@@ -25,7 +25,7 @@ from tests.contract.mirrored import (
 from tests.contract.stores import LedgerHome, all_events, append
 from tests.services.mirroring import wait_until
 from tidemark.app.mirror import MirrorRunning
-from tidemark.mirror import ahead, following, position, sending, topics
+from tidemark.mirror import ahead, following, position, sending, telling, topics
 from tidemark.mirror.errors import MirrorFenced, MirrorUnavailable
 from tidemark.mirror.messages import Messages
 from tidemark.mirror.places import place_in
@@ -213,11 +213,41 @@ async def test_a_broker_that_comes_back_is_gone_on_with(
         await asyncio.to_thread(wait_until, lambda: f"{world.prefix}usage" in world.topics())
         getattr(world.broker, trouble)()
         await fill(ledger, "meanwhile", [5, 1, 0, 9])
+        told = await told_of(ledger, lambda told: told.error is not None)
+        assert told.error is not None
+        assert told.error.code == "mirror_unavailable"
         await asyncio.to_thread(world.broker.start)
         await fill(ledger, "after", [4])
         last = (await ledger.head()).last_sequence
 
         await told_of(ledger, lambda told: told.error is None and told.last_sequence == last)
+        assert not failures
+    await assert_mirrored(world, ledger)
+
+
+async def test_what_takes_long_is_told_while_a_broker_hangs_and_is_gone_on_with(
+    sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps its connections, and answers nobody: nothing fails for half a minute."""
+    monkeypatch.setattr(telling, "SLOW_AFTER_US", SECOND)
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await fill(ledger, "before", [30, 2])
+    with world.mirroring() as failures:
+        await told_of(ledger, lambda told: told.last_sequence == 32)
+        world.broker.pause()
+        try:
+            await fill(ledger, "meanwhile", [5, 1])
+            told = await told_of(ledger, lambda told: told.error is not None)
+            assert told.error is not None
+            assert told.error.code == "mirror_unavailable"
+            assert "sending what comes up to " in told.error.message
+            assert told.last_sequence == 32
+            # It goes on telling, so that nobody takes it for dead.
+            later = await told_of(ledger, lambda now: now.told_at > told.told_at)
+            assert later.last_sequence == 32
+        finally:
+            world.broker.resume()
+        await told_of(ledger, lambda told: told.error is None and told.last_sequence == 38)
         assert not failures
     await assert_mirrored(world, ledger)
 

@@ -151,8 +151,16 @@ async def test_two_ledgers_that_begin_with_the_same_topics_do_not_mix(
 
 
 @pytest.mark.parametrize("check_every_us", [0, following.CHECK_EVERY_US])
-async def test_commits_that_are_removed_while_it_runs_are_missed(
-    check_every_us: int, sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("topic", "why"), [("tidemark.commits", "tells of them"), ("usage", "usage held")]
+)
+async def test_a_topic_that_is_removed_while_it_runs_is_missed(
+    topic: str,
+    why: str,
+    check_every_us: int,
+    sqlite_home: LedgerHome,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also where it finds that only when there is something to send."""
     monkeypatch.setattr(following, "CHECK_EVERY_US", check_every_us)
@@ -161,15 +169,17 @@ async def test_commits_that_are_removed_while_it_runs_are_missed(
     await fill(ledger, "first", [3])
     with world.mirroring() as failures:
         await told_of(ledger, lambda told: told.last_sequence == 3 and told.error is None)
-        await asyncio.to_thread(world.remove_topics, world.commits_topic)
+        await asyncio.to_thread(world.remove_topics, world.prefix + topic)
         if check_every_us:
             await fill(ledger, "second", [2])
         else:
             await told_of(ledger, lambda told: told.error is not None)
         await fill(ledger, "third", [2])
-        await told_of(ledger, lambda told: "tells of them" in said_by(told))
+        told = await told_of(ledger, lambda told: why in said_by(told))
     assert not failures
-    assert await asyncio.to_thread(commits_in, world) == []
+    assert told.last_sequence == 3
+    left = [] if topic == "tidemark.commits" else [3]
+    assert [each.last_sequence for each in await asyncio.to_thread(commits_in, world)] == left
 
 
 async def test_topics_that_have_forgotten_all_commits_are_not_begun_anew(

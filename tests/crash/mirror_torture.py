@@ -33,8 +33,8 @@ from tests.services.kafka import KafkaBroker
 from tests.services.mirror_process import MirrorProcess
 from tests.services.mirroring import MirrorWorld, as_mirrored, as_read
 from tests.services.postgres import PostgresServer
-from tidemark.mirror.following import COPY_NAME
 from tidemark.mirror.places import Place, place_in
+from tidemark.mirror.telling import COPY_NAME
 
 BLOWS_A_ROUND: Final = (6, 12)
 # Counted from when the mirror has sent something.

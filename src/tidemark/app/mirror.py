@@ -21,9 +21,10 @@ from tidemark.clock import MICROS_PER_SECOND, Clock, SystemClock
 from tidemark.config import Config
 from tidemark.errors import LedgerUnavailable, TidemarkError
 from tidemark.ledger.opening import open_ledger
-from tidemark.ledger.port import CopyState, LedgerStore
-from tidemark.mirror.errors import MirrorFenced, MirrorRefused, MirrorUnavailable
-from tidemark.mirror.following import COPY_NAME, TELL_EVERY_US, Mirror
+from tidemark.ledger.port import LedgerStore
+from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable
+from tidemark.mirror.following import Mirror
+from tidemark.mirror.telling import TELL_EVERY_US, MirrorTeller
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +103,10 @@ class _Runner:
         self._pause_s = FIRST_PAUSE_S
 
     def caught_up(self) -> Mirrored | None:
-        with self._ledger() as ledger, self._begun(ledger) as mirror:
+        with (
+            self._ledger() as ledger,
+            self._begun(ledger, MirrorTeller(ledger, self._clock)) as mirror,
+        ):
             mirror.run(until_caught_up=True, on_progress=self._on_progress)
             if self._stop.is_set():
                 return None
@@ -117,15 +121,19 @@ class _Runner:
                 self._pause(error)
 
     def _follow(self, ledger: LedgerStore) -> None:
+        teller = MirrorTeller(ledger, self._clock)
         while not self._stop.is_set():
             try:
-                with self._begun(ledger) as mirror:
+                with self._begun(ledger, teller) as mirror:
                     mirror.run(until_caught_up=False, on_progress=self._told)
             except (MirrorUnavailable, MirrorRefused) as error:
-                self._pause(error, partial(self._tell, ledger, error))
+                self._pause(error, partial(self._tell, teller, error))
             except TidemarkError as error:
-                self._tell(ledger, error)
+                self._tell(teller, error)
                 raise
+
+    def _tell(self, teller: MirrorTeller, error: TidemarkError) -> None:
+        self._stores.wait(teller.failed(error))
 
     def _told(self, done: int, total: int) -> None:
         self._pause_s = FIRST_PAUSE_S
@@ -139,19 +147,6 @@ class _Runner:
             self._stop.wait(min(left_us, TELL_EVERY_US) / MICROS_PER_SECOND)
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
-    def _tell(self, ledger: LedgerStore, error: TidemarkError) -> None:
-        """What is wrong, to those who answer for it. How far it was stays as it was said last."""
-        # Another mirror tells of itself.
-        if isinstance(error, MirrorFenced | LedgerUnavailable):
-            return
-        with contextlib.suppress(LedgerUnavailable):
-            said = self._stores.wait(ledger.copies()).get(COPY_NAME)
-            last_sequence, received_at = (
-                (0, 0) if said is None else (said.last_sequence, said.received_at)
-            )
-            state = CopyState(COPY_NAME, last_sequence, received_at, self._clock.wall_us(), error)
-            self._stores.wait(ledger.tell_copy(state))
-
     @contextlib.contextmanager
     def _ledger(self) -> Iterator[LedgerStore]:
         ledger = self._stores.wait(open_ledger(self._config, self._clock))
@@ -161,10 +156,12 @@ class _Runner:
             self._stores.wait(ledger.close())
 
     @contextlib.contextmanager
-    def _begun(self, ledger: LedgerStore) -> Iterator[Mirror]:
-        mirror = Mirror(self._config, ledger, self._clock, loop=self._stores.loop, stop=self._stop)
+    def _begun(self, ledger: LedgerStore, teller: MirrorTeller) -> Iterator[Mirror]:
+        loop = self._stores.loop
+        mirror = Mirror(self._config, ledger, self._clock, teller, loop=loop, stop=self._stop)
         try:
-            mirror.begin()
-            yield mirror
+            with self._stores.beside(teller.keep_telling()):
+                mirror.begin()
+                yield mirror
         finally:
             mirror.close()

@@ -32,6 +32,15 @@ class StoreLoop:
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
+    @contextlib.contextmanager
+    def beside(self, work: Coroutine[Any, Any, None]) -> Iterator[None]:
+        """While it lasts, this runs too."""
+        begun = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            yield
+        finally:
+            begun.cancel()
+
     def __enter__(self) -> Self:
         self._thread.start()
         return self

@@ -16,11 +16,7 @@ from confluent_kafka import Consumer
 from tidemark.clock import MICROS_PER_SECOND, Clock
 from tidemark.config import Config
 from tidemark.crash import crash_point
-from tidemark.ledger.port import (
-    CopyState,
-    LedgerStore,
-    PlacedEvents,
-)
+from tidemark.ledger.port import LedgerStore, PlacedEvents
 from tidemark.ledger.spelling import spelt
 from tidemark.mirror.ahead import MOST_EVENTS, Ahead, CommitReader
 from tidemark.mirror.chunks import Chunk
@@ -38,11 +34,10 @@ from tidemark.mirror.position import (
     reading,
 )
 from tidemark.mirror.sending import Places, Sender, Stopped
+from tidemark.mirror.telling import MirrorTeller
 from tidemark.mirror.topics import Topics
 
-COPY_NAME: Final = "mirror"
 LOOK_EVERY_S: Final = 0.05
-TELL_EVERY_US: Final = MICROS_PER_SECOND
 CHECK_EVERY_US: Final = 60 * MICROS_PER_SECOND
 
 T = TypeVar("T")
@@ -56,6 +51,7 @@ class Mirror:
         config: Config,
         ledger: LedgerStore,
         clock: Clock,
+        teller: MirrorTeller,
         *,
         loop: asyncio.AbstractEventLoop,
         stop: threading.Event,
@@ -64,6 +60,7 @@ class Mirror:
         self._config = config
         self._ledger = ledger
         self._clock = clock
+        self._teller = teller
         self._loop = loop
         self._stop = stop
         self._reader = CommitReader(ledger)
@@ -78,11 +75,15 @@ class Mirror:
         # Where what was mirrored last is, is written down while the next is sent.
         self._placing: Future[None] = Future()
         self._placing.set_result(None)
-        self._told_us: int | None = None
         self._checked_us = 0
 
     def begin(self) -> None:
         """Takes over from whoever mirrored this ledger before, and finds where that one was."""
+        with self._teller.step("taking over"):
+            self._take_over()
+        self._checked_us = self._clock.elapsed_us()
+
+    def _take_over(self) -> None:
         self._topics.ensure(
             [self._topics.commits, *map(self._topics.name_of, self._config.streams)]
         )
@@ -97,7 +98,6 @@ class Mirror:
             else:
                 self._topics.require_new_commits(consumer)
             self._recover_places(consumer)
-        self._checked_us = self._clock.elapsed_us()
 
     def run(
         self,
@@ -121,6 +121,7 @@ class Mirror:
             self._tell()
             self._check_topics()
             if not chunk.commits:
+                self._ahead.close()
                 self._stop.wait(LOOK_EVERY_S)
                 self._ahead = self._ahead_from_here()
         self._placing.result()
@@ -233,11 +234,12 @@ class Mirror:
         )
 
     def _mirror(self, chunk: Chunk, meanwhile: Callable[[], None]) -> None:
+        last = chunk.commits[-1]
         try:
-            places = self._sender.send(chunk, self._totals, meanwhile)
+            with self._teller.step(f"sending what comes up to {last.last_sequence:,}"):
+                places = self._sender.send(chunk, self._totals, meanwhile)
         except Stopped:
             return
-        last = chunk.commits[-1]
         if chunk.events.values:
             self._placing.result()
             self._placing = self._begun(
@@ -255,22 +257,18 @@ class Mirror:
         if self._clock.elapsed_us() - self._checked_us < CHECK_EVERY_US:
             return
         self._checked_us = self._clock.elapsed_us()
-        # Before those are made anew that are gone.
-        with reading(self._config) as consumer:
-            self._topics.require_whole(self._totals, consumer)
-        self._topics.ensure([self._topics.commits, *self._totals])
+        with self._teller.step("looking at the topics"):
+            # Before those are made anew that are gone.
+            with reading(self._config) as consumer:
+                self._topics.require_whole(self._totals, consumer)
+            self._topics.ensure([self._topics.commits, *self._totals])
 
     def _tell(self, *, at_once: bool = False) -> None:
-        now_us = self._clock.elapsed_us()
-        if not at_once and self._told_us is not None and now_us - self._told_us < TELL_EVERY_US:
+        if not at_once and not self._teller.is_due:
             return
-        self._told_us = now_us
         self._placing.result()
-        self._wait(self._ledger.tell_copy(self.state()))
+        self._wait(self._teller.reached(self.last_sequence, self.received_at))
         self._there_are = self._wait(self._ledger.head()).last_sequence
-
-    def state(self) -> CopyState:
-        return CopyState(COPY_NAME, self.last_sequence, self.received_at, self._clock.wall_us())
 
     def _ahead_from_here(self) -> Ahead:
         return Ahead(self._reader, self.received_at, self._sender.partitions, self._begun)
