@@ -192,7 +192,10 @@ def _mirror(configured: Configured, *, as_json: bool) -> Supervised | None:
     """The mirror as a process beside this one, where it is enabled."""
     if not configured.config.mirror.enabled:
         return None
-    loss = "Tidemark goes on without the mirror: what is in Kafka stands still"
+    loss = (
+        "Tidemark goes on without a mirror of its own: unless another one runs, what is in Kafka"
+        " stands still"
+    )
     return _copying("mirror", "mirror", loss, configured, as_json=as_json)
 
 

@@ -30,7 +30,13 @@ Brokers = Annotated[
 class MirrorConfig(Section):
     """Every event in Kafka as well, once and in the order of the ledger."""
 
-    enabled: bool = Field(default=False, description="Whether `tidemark up` mirrors events.")
+    enabled: bool = Field(
+        default=False,
+        description=(
+            "Whether there is a mirror: `tidemark up` runs it, landing waits for it, health shows "
+            "it and `tidemark verify --deep` reads its topics. `tidemark mirror` runs in any case."
+        ),
+    )
     bootstrap_servers: Brokers = Field(
         default="localhost:9092",
         description="The brokers to begin with, `host:port`, separated by commas.",

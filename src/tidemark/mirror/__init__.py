@@ -1,6 +1,8 @@
 """The mirror: every event of the ledger in Kafka, once, in the ledger's order.
 
-messages (what is sent) → places (where it went) → kafka (the client) → topics (what they must be) →
-position (how far the topics are) → hanging (what Kafka left open) → chunks (what is sent at once) →
-sending (one transaction) → following (one after the other).
+messages (what is sent) → partitioning (which partition it goes to) → places (where it went) → kafka
+(the client) → position (how far the topics are) → topics (what they must be) → hanging (what Kafka
+left open) → chunks (what is sent at once) → ahead (the next of them, made ready) → watching (what
+becomes of them) → sending (one transaction) → telling (how far it is) → following (one after the
+other).
 """
