@@ -103,7 +103,7 @@ torture: setup postgres ## Kill Tidemark at N random moments chosen by SEED
 	@exec $(BIN)/python -m tests.crash.torture --seed $(SEED) --count $(N) $(ARGS)
 
 .PHONY: torture-pipeline
-torture-pipeline: setup postgres java ## Kill the pipeline at N random moments chosen by SEED
+torture-pipeline: setup postgres jars ## Kill the pipeline at N random moments chosen by SEED
 	@exec $(BIN)/python -m tests.crash.pipeline_torture --seed $(SEED) --count $(N) $(ARGS)
 
 .PHONY: torture-live

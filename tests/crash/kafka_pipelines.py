@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.folding.mixed import config_of
-from tests.services.kafka import shared_broker
+from tests.services.kafka import KafkaBroker, shared_broker
 from tests.services.mirroring import MirrorWorld
 from tidemark.config import Config
 
@@ -14,8 +14,14 @@ from tidemark.config import Config
 class KafkaWorld(MirrorWorld):
     """Topics of their own for a ledger, and the settings of pipelines that read them."""
 
-    def __init__(self, directory: Path, ledger_url: str, settings: dict[str, Any]) -> None:
-        super().__init__(directory, ledger_url, shared_broker())
+    def __init__(
+        self,
+        directory: Path,
+        ledger_url: str,
+        settings: dict[str, Any],
+        broker: KafkaBroker | None = None,
+    ) -> None:
+        super().__init__(directory, ledger_url, broker or shared_broker())
         self._state_dir = directory / "mirror"
         mirror = {"bootstrap_servers": self.broker.address, "topic_prefix": self.prefix}
         self._mirrored = {**settings, "mirror": mirror}

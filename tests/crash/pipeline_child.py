@@ -25,13 +25,15 @@ from tidemark.app.event_source import event_source
 from tidemark.clock import SystemClock
 from tidemark.ledger.opening import open_ledger
 from tidemark.pipeline.fold.task import OpenViews
+from tidemark.pipeline.kafka.errors import KafkaUnavailable
 from tidemark.pipeline.output.port import ViewsSink
 from tidemark.pipeline.running import Pipeline
 from tidemark.views.opening import open_views, views_at, views_place
 
 
 async def run(job: dict[str, Any], spark: SparkTestConfig = SHARED_CONFIG) -> list[Any]:
-    """Folds until the views have caught up, or for ever; what has then come of the ledger."""
+    """Folds until the views have caught up; what has then come of the ledger. Or for ever, and then
+    brokers that are away are waited for."""
     config = config_of(job["settings"], Path(job["state_dir"]), job["ledger_url"], job["views_url"])
     ledger, views = await open_ledger(config, SystemClock()), await open_views(config)
     loop = asyncio.get_running_loop()
@@ -43,6 +45,17 @@ async def run(job: dict[str, Any], spark: SparkTestConfig = SHARED_CONFIG) -> li
         return asyncio.run_coroutine_threadsafe(work, loop).result()
 
     def fold() -> None:
+        while True:
+            try:
+                fold_once()
+            except KafkaUnavailable:
+                if not job["follow"]:
+                    raise
+                time.sleep(0.2)
+            else:
+                return
+
+    def fold_once() -> None:
         pipeline = Pipeline(
             shared_session(spark),
             config,
