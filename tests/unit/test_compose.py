@@ -129,3 +129,9 @@ def test_the_image_is_made_of_files_that_are_here_and_are_not_ignored() -> None:
     assert [source for source in copied if not (ROOT / source).exists()] == []
     kept = re.findall(r"^!(\S+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE)
     assert {source.split("/")[0] for source in copied} == set(kept)
+
+
+def test_kafka_is_of_the_version_that_the_tests_run_against() -> None:
+    pinned = (ROOT / "requirements/kafka.jars").read_text()
+    [version] = re.findall(r"^org\.apache\.kafka:kafka_2\.13:(\S+) ", pinned, re.MULTILINE)
+    assert SERVICES["kafka"]["image"] == f"apache/kafka:{version}"
