@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.cli_runs import started, stop, tidemark, wait_until
+from tests.acceptance.cli_runs import Ran, started, stop, tidemark, wait_until
 from tests.acceptance.pipelines import CONFIG, fill_ledger, history, write_config
 from tests.acceptance.warm_runs import tidemark_on_spark
 from tests.services.kafka import shared_broker
@@ -29,8 +29,11 @@ class Home(MirrorWorld):
         fill_ledger(directory, history())
         self.directory = directory
 
+    def ledger(self) -> closing[sqlite3.Connection]:
+        return closing(sqlite3.connect(self.directory / "state" / "ledger.db"))
+
     def told(self) -> int:
-        with closing(sqlite3.connect(self.directory / "state" / "ledger.db")) as ledger:
+        with self.ledger() as ledger:
             rows = ledger.execute("SELECT last_sequence FROM copies WHERE name = 'mirror'")
             return max((row[0] for row in rows), default=0)
 
@@ -57,6 +60,16 @@ def test_it_ends_when_everything_is_in_kafka_and_says_so(home: Home) -> None:
     assert ran.code == 1, ran.err
     place = rf"{home.prefix}usage\[\d\]@\d+"
     assert re.search(rf"Mirrored to Kafka: {place}: the mirror has not written this", ran.out)
+    # What is gone is a difference as well, and no trouble with the brokers.
+    home.remove_messages(f"{home.prefix}usage")
+    ran = tidemark_on_spark("verify", "--deep", cwd=home.directory, env=env)
+    assert ran.code == 1, ran.err
+    assert re.search(rf"to Kafka: {place}: a message is missing: .*, sequence 1\n", ran.out)
+    # Unless it may be: then it is counted.
+    env |= {"TIDEMARK_MIRROR__ALLOW_SHORT_RETENTION": "true"}
+    ran = tidemark_on_spark("verify", "--deep", cwd=home.directory, env=env)
+    assert (ran.code, ran.err) == (0, "")
+    assert "as in the ledger. 29 of them may be gone, and are.\n" in ran.out
 
 
 def test_it_follows_the_ledger_beside_the_server_and_ends_with_it(home: Home) -> None:
@@ -82,6 +95,30 @@ def test_it_follows_the_ledger_beside_the_server_and_ends_with_it(home: Home) ->
     assert int(mirrored["offset"]) >= 0
     assert home.sequences() == list(range(1, EVENT_COUNT + 1))
     assert tidemark("mirror", "--until-caught-up", cwd=home.directory).code == 0
+
+
+def test_of_an_event_that_is_forgotten_no_place_is_told(home: Home) -> None:
+    """Kafka had forgotten it before its place was written down."""
+    assert tidemark("mirror", "--until-caught-up", cwd=home.directory).code == 0
+    home.remove_messages(f"{home.prefix}usage")
+    with home.ledger() as ledger, ledger:
+        ledger.execute("DELETE FROM mirrored")
+    env = {"TIDEMARK_MIRROR__ALLOW_SHORT_RETENTION": "true"}
+    ran = tidemark("mirror", "--until-caught-up", cwd=home.directory, env=env)
+    assert ran.code == 0, ran.err
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+
+    def explained(sequence: int) -> Ran:
+        of = (str(sequence), "--as", "sequence", "--json", "--url", url)
+        return tidemark("explain", *of, cwd=home.directory)
+
+    with started("serve", "--port", port, cwd=home.directory):
+        wait_until(lambda: explained(1).code == 0)
+        usage, trade = explained(1).json, explained(10).json
+    assert (usage["event"]["stream"], trade["event"]["stream"]) == ("usage", "trades")
+    assert "mirrored" not in usage
+    assert trade["mirrored"]["topic"] == f"{home.prefix}trades"
 
 
 def test_what_cannot_be_used_is_an_error_with_a_hint(home: Home) -> None:

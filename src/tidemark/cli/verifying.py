@@ -128,9 +128,10 @@ def _write_landing(landing: Landing) -> None:
     name, block = _TARGETS[landing.target]
     difference = landing.difference
     if difference is None:
+        gone = f" {landing.gone:,} of them may be gone, and are." if landing.gone else ""
         write_line(
             f"{name}: {plural(landing.blocks, block)},"
-            f" {plural(landing.events, 'event')} from the first on, as in the ledger.",
+            f" {plural(landing.events, 'event')} from the first on, as in the ledger.{gone}",
             style="green",
         )
         return

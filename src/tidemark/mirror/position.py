@@ -26,6 +26,7 @@ EVENTS_AT_ONCE: Final = 100_000
 _FIRST_LOOK: Final = 64
 _FURTHER: Final = 16
 _ANSWER_POLL_S: Final = 0.5
+_TOLD_WITHIN_S: Final = 5.0
 _AGAIN_AFTER_S: Final = 0.1
 _NOT_YET: Final = frozenset(
     {
@@ -41,6 +42,10 @@ _NOT_YET: Final = frozenset(
         KafkaError._UNKNOWN_PARTITION,
     }
 )
+
+
+class MessagesGone(MirrorUnavailable):
+    """Where reading is to begin, a partition has nothing any more."""
 
 
 @contextmanager
@@ -180,7 +185,10 @@ def sequence_of(message: Received) -> int | None:
 def messages(
     consumer: Consumer, topic: str, partition: int, first: int, end: int
 ) -> Iterator[Received]:
-    """What the consumer sees in `[first, end)` of a partition, but for what says nothing."""
+    """What the consumer sees in `[first, end)` of a partition, but for what says nothing.
+
+    Raises `MessagesGone` if the partition begins behind `first`, or ends before.
+    """
     if first >= end:
         return
     try:
@@ -195,6 +203,13 @@ def messages(
                 deadline = time.monotonic() + ANSWER_WITHIN_S
                 if message.value() is not None:
                     yield message
+            elif error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
+                raise MessagesGone(
+                    f"{topic}[{partition}] has nothing at offset {message.offset()} any more",
+                    hint="Its messages were removed: by its retention, by somebody, or with the"
+                    " topic. The mirror reads it anew, and says what it finds.",
+                    field="mirror.topic_prefix",
+                )
             elif error is not None and error.code() != KafkaError._PARTITION_EOF:
                 raise failure(error, f"reading {topic}")
             # Behind the last message there may be marks of transactions, that are not shown.
@@ -213,6 +228,25 @@ def messages(
 def _end_of(message: Received) -> int:
     """Where a partition is said to end."""
     return message.offset() or 0
+
+
+def partitions_of(consumer: Consumer, topic: str) -> Collection[int]:
+    """Those of a topic; it has none if it was removed."""
+    deadline = time.monotonic() + _TOLD_WITHIN_S
+    doing = f"asking for the topic {topic}"
+    while True:
+        try:
+            found = consumer.list_topics(topic, timeout=ANSWER_WITHIN_S).topics[topic]
+        except KafkaException as error:
+            raise failure(error, doing) from error
+        if found.error is None:
+            return [*found.partitions]
+        # A broker may not know yet of one that was just made.
+        if found.error.code() not in _NOT_YET or time.monotonic() >= deadline:
+            if found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return ()
+            raise failure(found.error, doing)
+        time.sleep(_AGAIN_AFTER_S)
 
 
 def ends(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:

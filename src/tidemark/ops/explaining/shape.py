@@ -15,6 +15,7 @@ from tidemark.config.durations import format_duration
 from tidemark.ledger.event_json import EventView, RejectView
 from tidemark.ledger.port import EventRow
 from tidemark.live.triggers.port import DeliveryRecord
+from tidemark.mirror.places import UNKNOWN
 from tidemark.ops.adjustments import AdjustmentEntry, adjusted_period_end, adjustment_entry
 from tidemark.ops.explaining.contents import reason_of
 from tidemark.ops.explaining.corrections import deciding
@@ -213,7 +214,7 @@ def commit_shown(found: InLedger) -> CommitShown:
 
 
 def mirrored_shown(found: InLedger, topic_prefix: str) -> MirroredShown | None:
-    if found.mirrored is None:
+    if found.mirrored is None or found.mirrored == UNKNOWN:
         return None
     partition, offset = found.mirrored
     return MirroredShown(topic_prefix + found.event.stream, partition, str(offset))

@@ -29,12 +29,14 @@ class BlockDifference(msgspec.Struct, frozen=True, rename="camel"):
 
 class Compared(msgspec.Struct, frozen=True, rename="camel"):
     """How many blocks of a place were looked at, how many events are right from the first on, and
-    the first thing that is not."""
+    the first thing that is not. `gone` is how many of the events are not there any more and may be
+    gone: of Kafka with mirror.allow_short_retention."""
 
     target: str
     blocks: int
     events: int
     difference: BlockDifference | None = None
+    gone: int = 0
 
 
 def compare_blocks(
