@@ -86,6 +86,7 @@ async def compared(world: MirrorWorld, ledger: Ledger) -> Compared:
         work = reader.after(received_at)
         return asyncio.run_coroutine_threadsafe(work, loop).result().chunk({})
 
-    found = await asyncio.to_thread(compare_topics, world.config, next_chunk)
+    placed_upto = await ledger.placed_upto()
+    found = await asyncio.to_thread(compare_topics, world.config, next_chunk, placed_upto)
     assert found is not None
     return found

@@ -132,6 +132,19 @@ async def test_nothing_is_missing_before_anything_is_mirrored(
     assert await compared(world, ledger) == Compared("kafka", 0, 0)
 
 
+async def test_all_that_was_mirrored_is_missing_with_all_topics(
+    sqlite_home: LedgerHome, tmp_path: Path, impatient: None
+) -> None:
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await fill(ledger, "events", [3])
+    await world.mirror()
+    await asyncio.to_thread(world.remove_topics, *world.topics())
+    said = "it ends with event 0, and 3 were mirrored"
+    assert await difference(world, ledger) == ("1", world.commits_topic, said)
+    await world.mirror()
+    assert await compared(world, ledger) == Compared("kafka", 1, 3)
+
+
 @pytest.mark.parametrize("partitions", [3, 5])
 async def test_messages_that_are_gone_from_the_beginning_are_named_or_counted(
     partitions: int, sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -111,6 +111,7 @@ def _compare_kafka(
         return compare_topics(
             config,
             lambda received_at: stores.wait(reader.after(received_at)).chunk({}),
+            stores.wait(ledger.placed_upto()),
             on_progress=partial(on_progress, NAME),
             stopped=stop.is_set,
         )

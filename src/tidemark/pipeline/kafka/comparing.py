@@ -66,13 +66,15 @@ class _Reached:
 def compare_topics(
     config: Config,
     chunk_after: Callable[[int], Chunk],
+    placed_upto: int,
     *,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Compared | None:
     """None if it was stopped. Reads all of the topics, and all of the ledger that is in them.
 
-    `chunk_after` is the next commits of the ledger after a time. A block is a commit here.
+    `chunk_after` is the next commits of the ledger after a time; `placed_upto` how far the ledger
+    knew where its events are before this began. A block is a commit here.
     """
     reached = _Reached()
     try:
@@ -92,6 +94,7 @@ def compare_topics(
                     topics.require_nothing_more(first_told, reached.events)
                     if not reached.commits:
                         _require_nothing_untold(of_commits, topics)
+                    _require_all_placed(topics, reached.events, placed_upto)
                     return reached.compared()
                 for record, commit in zip(found, chunk.commits, strict=False):
                     _compare_commits(record, commit)
@@ -239,6 +242,13 @@ def _require_nothing_untold(consumer: Consumer, topics: _Topics) -> None:
         return
     sequence, place = first
     raise _Differs(BlockDifference(place, f"no commit in {topic} tells of it", str(sequence)))
+
+
+def _require_all_placed(topics: _Topics, events: int, placed_upto: int) -> None:
+    """Topics that are all gone look as if nothing had been mirrored; the ledger knows better."""
+    if events < placed_upto:
+        what = f"it ends with event {events:,}, and {placed_upto:,} were mirrored"
+        raise _Differs(BlockDifference(topics.commits, what, str(events + 1)))
 
 
 def _compare_commits(record: CommitRecord, commit: CommitRow) -> None:
