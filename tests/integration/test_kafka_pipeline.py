@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
+from confluent_kafka.admin import NewTopic
 
 from tests.contract.events import ManualClock
 from tests.contract.stores import Ledger, LedgerHome
@@ -25,11 +26,16 @@ from tests.folding.outcomes import Outcome, outcome_of
 from tests.folding.runs import run_pipeline
 from tests.generated.streams import STREAM
 from tests.generated.windows import AT, windows_of
-from tests.services.kafka import shared_broker
+from tests.services.kafka import KafkaBroker, shared_broker
 from tests.services.mirroring import MirrorWorld, alter_message
 from tidemark.app.event_source import event_source
 from tidemark.config import Config
+from tidemark.mirror import position
+from tidemark.mirror.messages import encode_commit
+from tidemark.mirror.position import ends, last_commit, messages, reading, sequence_of
+from tidemark.pipeline.kafka import finishing
 from tidemark.pipeline.kafka.errors import KafkaDiffers
+from tidemark.views.port import ViewsStore
 
 SETTINGS = settings_of(
     [meter for meter in METERS if meter.name in ("m_sum", "m_unique")],
@@ -44,10 +50,11 @@ CORRECTED = mixed_ledger(98, commits=7, entries=3)
 class World(MirrorWorld):
     """Topics, a ledger that they mirror, and views that are made of either."""
 
-    def __init__(self, directory: Path, home: LedgerHome) -> None:
-        super().__init__(directory, home.url, shared_broker())
+    def __init__(self, directory: Path, home: LedgerHome, broker: KafkaBroker) -> None:
+        super().__init__(directory, home.url, broker)
         self._directory = directory
         self._home = home
+        self.mirror_settings: dict[str, Any] = {}
         self.ledger: Ledger
         self._clock = ManualClock()
         self._views: list[ViewsHome] = []
@@ -61,10 +68,27 @@ class World(MirrorWorld):
             "enabled": True,
             "bootstrap_servers": self.broker.address,
             "topic_prefix": self.prefix,
+            **self.mirror_settings,
         }
         pipeline = {**SETTINGS["pipeline"], "source": source}
         settings = {**SETTINGS, "mirror": mirror, "pipeline": pipeline}
         return mixed_config(settings, self._directory / name, self._home.url, views_url)
+
+    @property
+    def usage(self) -> str:
+        return f"{self.prefix}usage"
+
+    def sequences(self, partition: int) -> list[int]:
+        """The events in a partition of the usage."""
+        with reading(self.config) as consumer:
+            first, end = ends(consumer, self.usage, partition)
+            there = [*messages(consumer, self.usage, partition, first, end)]
+        return [sequence_of(message) or 0 for message in there]
+
+    def end(self, partition: int) -> int:
+        """Where the next message would be in a partition of the usage."""
+        with reading(self.config) as consumer:
+            return ends(consumer, self.usage, partition)[1]
 
     async def open(self) -> None:
         self.ledger = await self._home.open(self._clock)
@@ -79,9 +103,7 @@ class World(MirrorWorld):
 
     async def folded(self, name: str, *, kafka: bool, max_rows: int = 1_000_000) -> Outcome:
         """What the views of this name are after a run."""
-        home = ViewsHome(f"sqlite:///{self._directory / name}-views.db")
-        self._views.append(home)
-        views = await home.open()
+        home, views = await self.open_views(name)
         config = self.config_at(name, home.url, source="kafka" if kafka else "ledger")
         loop = asyncio.get_running_loop()
 
@@ -90,12 +112,21 @@ class World(MirrorWorld):
 
         source = event_source(config, self.ledger, wait, threading.Event())
         await run_pipeline(config, self.ledger, views, home.place, source=source, max_rows=max_rows)
+        return await self.outcome(name, views)
+
+    async def open_views(self, name: str) -> tuple[ViewsHome, ViewsStore]:
+        home = ViewsHome(f"sqlite:///{self._directory / name}-views.db")
+        self._views.append(home)
+        return home, await home.open()
+
+    async def outcome(self, name: str, views: ViewsStore) -> Outcome:
         return await outcome_of(views, self._directory / name / "ordered" / STREAM)
 
 
 @asynccontextmanager
-async def opened(directory: Path) -> AsyncIterator[World]:
-    world = World(directory, LedgerHome(f"sqlite:///{directory / 'ledger.db'}"))
+async def opened(directory: Path, broker: KafkaBroker | None = None) -> AsyncIterator[World]:
+    home = LedgerHome(f"sqlite:///{directory / 'ledger.db'}")
+    world = World(directory, home, broker or shared_broker())
     await world.open()
     try:
         yield world
@@ -123,11 +154,12 @@ async def test_messages_of_others_are_passed_over_and_told(
         commits = CORRECTED.drafts()
         await world.fill(commits[:4])
         await world.mirror()
-        [usage] = [topic for topic in world.topics() if topic.endswith(".usage")]
-        # One that is none of ours, and one that says it is an event which is there already.
-        world.write("usage", b"nonsense")
+        first = world.end(0)
+        # One that is none of ours, and two that say they are an event which is there already.
+        world.write("usage", b"nonsense", partition=0)
         header = [("tidemark-ingress-sequence", b"2")]
-        world.write("usage", b'{"ingressSequence":"2"}', headers=header)
+        world.write("usage", b'{"ingressSequence":"7"}', headers=header, partition=0)
+        world.write("usage", b'{"ingressSequence":"3"}', partition=0)
         # What says nothing is not worth a word.
         world.write("usage", None)
         world.write("tidemark.commits", None)
@@ -136,11 +168,43 @@ async def test_messages_of_others_are_passed_over_and_told(
         expected = await world.folded("ledger", kafka=False)
         with caplog.at_level(logging.WARNING, "tidemark.pipeline.kafka"):
             assert await world.folded("kafka", kafka=True) == expected
-        told = [record.getMessage() for record in caplog.records]
-        assert len(told) == 2
-        assert all(
-            line.startswith(f"{usage}[") and "not written by the mirror" in line for line in told
-        )
+        assert told_in(caplog) == [
+            f"{world.usage}[0]@{offset}: this message was not written by the mirror, and names"
+            f" {what}; it is passed over"
+            for offset, what in enumerate(("no event", "event 2", "event 3"), first)
+        ]
+
+
+async def test_what_others_wrote_while_the_pipeline_did_not_run_is_told_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(tmp_path) as world:
+        commits = LEDGER.drafts()
+        await world.fill(commits[:5])
+        await world.mirror()
+        with caplog.at_level(logging.WARNING, "tidemark.pipeline.kafka"):
+            [reached, *_] = (await world.folded("kafka", kafka=True)).frontier
+            assert not told_in(caplog)
+            first = world.end(1)
+            # It claims to be an event that comes only now.
+            header = [("tidemark-ingress-sequence", str(reached + 1).encode())]
+            world.write("usage", b"{}", headers=header, partition=1)
+            for _ in range(11):
+                world.write("usage", b"{}", partition=1)
+            await world.fill(commits[5:])
+            await world.mirror()
+            with reading(world.config) as consumer:
+                last = last_commit(consumer, world.commits_topic)
+            assert last is not None
+            world.write("tidemark.commits", encode_commit(last))
+            assert await world.folded("kafka", kafka=True) == await world.folded("l", kafka=False)
+        again, *foreign, more = told_in(caplog)
+        assert f"tells once more of the commit up to event {last.last}, and was not" in again
+        assert f"names event {reached + 1};" in foreign[0]
+        assert [line.partition(":")[0] for line in foreign] == [
+            f"{world.usage}[1]@{offset}" for offset in range(first, first + 10)
+        ]
+        assert more == "and 2 more like these; they are passed over"
 
 
 async def test_a_message_that_was_altered_is_named_and_not_folded(
@@ -154,16 +218,67 @@ async def test_a_message_that_was_altered_is_named_and_not_folded(
             await world.folded("kafka", kafka=True)
 
 
-async def test_messages_that_are_gone_hold_back_all_behind_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["forgotten", "removed", "made anew"])
+async def test_messages_that_are_gone_hold_back_all_behind_them_and_are_named(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with opened(tmp_path) as world:
         await world.fill(LEDGER.drafts())
         await world.mirror()
-        placed = await world.ledger.places_of(1)
-        assert placed is not None
-        [usage] = [topic for topic in world.topics() if topic.endswith(".usage")]
-        admin = world.admin()
-        gone = [TopicPartition(usage, number, 2) for number in range(3)]
-        for removed in admin.delete_records(gone).values():
+        gone, admin = world.sequences(0), world.admin()
+        if how == "forgotten":
+            [removed] = admin.delete_records([TopicPartition(world.usage, 0, 2)]).values()
             removed.result()
-        with pytest.raises(KafkaDiffers, match=r"are gone from Kafka|is missing in Kafka"):
+        else:
+            monkeypatch.setattr(position, "ANSWER_WITHIN_S", 1.0)
+            monkeypatch.setattr(finishing, "_FINISHED_WITHIN_S", 1.0)
+            gone += world.sequences(1) + world.sequences(2)
+            world.remove_topics(world.usage)
+        if how == "made anew":
+            [made] = admin.create_topics([NewTopic(world.usage, num_partitions=3)]).values()
+            made.result()
+        with pytest.raises(KafkaDiffers) as raised:
             await world.folded("kafka", kafka=True)
+        assert f"the message of event {min(gone)} is missing in Kafka" in raised.value.message
+        assert f"{world.usage}[0]@0" in raised.value.message
+        _, views = await world.open_views("kafka")
+        assert await views.frontier() is None
+
+
+async def test_messages_that_go_while_they_are_read_are_named_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path) as world:
+        await world.fill(LEDGER.drafts())
+        await world.mirror()
+        wait_for = finishing.Finished.wait_for
+
+        def just_before(self: finishing.Finished, ranges: Any) -> Any:
+            found = wait_for(self, ranges)
+            world.remove_messages(world.usage)
+            return found
+
+        with monkeypatch.context() as patched:
+            patched.setattr(finishing.Finished, "wait_for", just_before)
+            with pytest.raises(KafkaDiffers, match="behind event 0 were removed from Kafka while"):
+                await world.folded("kafka", kafka=True)
+        with pytest.raises(KafkaDiffers, match=r"event \d+ is missing in Kafka, at .*@0"):
+            await world.folded("kafka", kafka=True)
+
+
+async def test_what_was_forgotten_once_it_was_folded_is_not_missed(tmp_path: Path) -> None:
+    async with opened(tmp_path) as world:
+        world.mirror_settings["allow_short_retention"] = True
+        commits = LEDGER.drafts()
+        await world.fill(commits[:5])
+        await world.mirror()
+        await world.folded("kafka", kafka=True)
+        # With the end of the transaction, where reading would go on.
+        world.remove_messages(world.usage)
+        await world.fill(commits[5:])
+        await world.mirror()
+        assert await world.folded("kafka", kafka=True) == await world.folded("l", kafka=False)
+
+
+def told_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records]

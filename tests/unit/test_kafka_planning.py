@@ -1,8 +1,10 @@
-"""Which messages a batch from Kafka reads: all of its commits, and what lies between them."""
+"""Which messages a batch from Kafka reads: all of its commits, and what lies between them; and
+which of them is missing."""
 
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 from hypothesis import given
@@ -10,8 +12,10 @@ from hypothesis import strategies as st
 
 from tidemark.ledger.port import CommitRow
 from tidemark.mirror.messages import CommitRecord, commit_record, encode_commit, runs_of
+from tidemark.pipeline.kafka.checking import Found, TopicPlace, require_commit
 from tidemark.pipeline.kafka.errors import KafkaDiffers
-from tidemark.pipeline.kafka.planning import Partition, commits_after, plans
+from tidemark.pipeline.kafka.failures import spark_failure
+from tidemark.pipeline.kafka.planning import Partition, Range, commits_after, plans
 from tidemark.pipeline.output.batch import Frontier
 
 LEDGER = "L"
@@ -52,7 +56,7 @@ def test_each_message_is_read_by_the_batch_of_its_commit(
     read_to: dict[Partition, int] = {}
     ends: dict[Partition, int] = {}
     taken = []
-    for plan in plans(commits_after(as_read(records), None, LEDGER), max_rows, read_to):
+    for plan in plans(commits_after(as_read(records), None, LEDGER).commits, max_rows, read_to):
         assert plan.event_count <= max_rows or len([c for c in plan.commits if c.counts]) <= 1
         for sequence in range(plan.first_sequence, plan.last_sequence + 1):
             topic, number, offset = at[sequence]
@@ -70,8 +74,74 @@ def test_each_message_is_read_by_the_batch_of_its_commit(
 def test_commits_that_the_views_have_are_passed_over() -> None:
     records, _ = commits_of(1, [2, 0, 3, 1])
     frontier = Frontier(2, 2 * SECOND, b"", LEDGER)
-    assert commits_after(as_read(records), frontier, LEDGER) == records[2:]
-    assert commits_after(as_read(records[2:]), frontier, LEDGER) == records[2:]
+    found = commits_after(as_read(records), frontier, LEDGER)
+    assert (found.commits, found.offset) == (records[2:], 4)
+    assert found.latest == 4 * SECOND
+    assert not found.repeated
+    assert commits_after(as_read(records[2:]), frontier, LEDGER).commits == records[2:]
+
+
+def test_commits_that_are_told_once_more_are_named_and_passed_over() -> None:
+    records, _ = commits_of(1, [2, 0, 3, 1])
+    read = as_read(records)
+    again = [(9, read[1][1]), (10, read[0][1])]
+    found = commits_after([*read[:3], *again, *read[3:]], None, LEDGER)
+    assert found.commits == records
+    assert found.repeated == [(9, records[1]), (10, records[0])]
+    # Also those of records that were read before.
+    frontier = Frontier(6, 4 * SECOND, b"", LEDGER)
+    found = commits_after(again, frontier, LEDGER, found.latest)
+    assert not found.commits
+    assert found.repeated == [(9, records[1]), (10, records[0])]
+
+
+@pytest.mark.parametrize(("elsewhere", "first"), [(None, 5), (0, 0)])
+def test_where_reading_a_partition_begins(elsewhere: int | None, first: int) -> None:
+    commit = CommitRow(SECOND, 1, 2, bytes(32))
+    record = commit_record(LEDGER, commit, {("a", 0): [(7, 7)], ("a", 1): [(5, 5)]}, 0, {})
+    [plan] = plans([record], 10, {("a", 0): 3}, elsewhere)
+    assert plan.ranges == {("a", 0): Range(3, 8), ("a", 1): Range(first, 6)}
+
+
+def test_a_batch_is_within_what_there_is_if_all_of_its_messages_are() -> None:
+    commit = CommitRow(SECOND, 1, 4, bytes(32))
+    places = {("a", 0): [(3, 4), (7, 7)], ("a", 1): [(5, 5)]}
+    [plan] = plans([commit_record(LEDGER, commit, places, 0, {})], 10, {}, 0)
+    assert plan.is_within(plan.ranges)
+    assert plan.is_within({("a", 0): Range(3, 8), ("a", 1): Range(5, 6)})
+    assert not plan.is_within({("a", 0): Range(4, 8), ("a", 1): Range(5, 6)})
+    assert not plan.is_within({("a", 0): Range(3, 7), ("a", 1): Range(5, 6)})
+    assert not plan.is_within({("a", 0): Range(3, 8)})
+
+
+@given(st.integers(0, 1000), st.integers(1, 12), st.data())
+def test_a_message_that_is_missing_is_named_with_the_place_where_it_was(
+    seed: int, size: int, data: st.DataObject
+) -> None:
+    [record], at = commits_of(seed, [size])
+    places = {sequence: TopicPlace(*place) for sequence, place in at.items()}
+    messages = {place: Found(sequence, 1) for sequence, place in places.items()}
+    gone = data.draw(st.sets(st.sampled_from(range(1, size + 1)), min_size=1))
+    for sequence in gone:
+        # It is not there, or somebody else's is, or one of ours that belongs elsewhere.
+        instead = data.draw(st.sampled_from([None, 0, size + 1]))
+        messages[places[sequence]] = Found(instead, 1)
+        if data.draw(st.booleans()):
+            del messages[places[sequence]]
+    with pytest.raises(KafkaDiffers) as raised:
+        require_commit(record, messages, {}.get)
+    said = raised.value.message
+    named = re.fullmatch(
+        r"the message of event (\d+) is missing in Kafka, at (.+): it was .*", said
+    )
+    assert named is not None
+    assert int(named[1]) == min(gone)
+    could_be = named[2].split(" or ")
+    assert str(places[min(gone)]) in could_be
+    # It cannot be at two places of one partition.
+    assert len({place.partition("@")[0] for place in could_be}) == len(could_be)
+    if len({places[sequence][:2] for sequence in gone}) == 1:
+        assert len(could_be) == 1
 
 
 @pytest.mark.parametrize(
@@ -94,3 +164,57 @@ def test_commits_of_another_ledger_are_refused() -> None:
     records, _ = commits_of(1, [2])
     with pytest.raises(KafkaDiffers, match="is of the ledger L, and not of M"):
         commits_after(as_read(records), None, "M")
+
+
+JAVA = "An error occurred while calling o9.collectToPython.\n: "
+STREAM_FAILED = "[STREAM_FAILED] Query [id = 1] terminated with exception: "
+PLAN = "\n=== Streaming Query ===\nscan org.apache.spark.sql.kafka010.KafkaSourceProvider$KafkaScan"
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "told"),
+    [
+        (
+            f"{JAVA}org.apache.kafka.common.errors.TimeoutException: Timed out.\n\tat a.b(C.java)",
+            "kafka_unavailable",
+            "Kafka cannot be read: org.apache.kafka.common.errors.TimeoutException: Timed out.",
+        ),
+        (
+            f"{JAVA}java.util.concurrent.TimeoutException: Cannot fetch record for offset 3\n"
+            "\tat org.apache.spark.sql.kafka010.consumer.InternalKafkaConsumer.fetch(K.scala)",
+            "kafka_unavailable",
+            "Kafka cannot be read: ",
+        ),
+        (
+            f"{JAVA}org.apache.spark.sql.kafka010.KafkaIllegalStateException: Some data may have"
+            " been lost because they are not available in Kafka any more;",
+            "kafka_differs",
+            "messages behind event 7 were removed from Kafka",
+        ),
+        (
+            "[KAFKA_DATA_SOURCE_NOT_ENABLED] Failed to find data source: kafka.",
+            "config_invalid",
+            "Spark does not have its connector to Kafka, or not all of it: [KAFKA_DATA_SOURCE",
+        ),
+        (
+            f"{JAVA}java.lang.NoClassDefFoundError: org/apache/kafka/common/Serializer\n"
+            "\tat org.apache.spark.sql.kafka010.KafkaSourceProvider$.<clinit>(K.scala)",
+            "config_invalid",
+            "Spark does not have its connector to Kafka, or not all of it: java.lang.NoClass",
+        ),
+        (
+            f"{STREAM_FAILED}org/apache/spark/kafka010/KafkaConfigUpdater{PLAN}",
+            "config_invalid",
+            "Spark does not have its connector to Kafka, or not all of it: [STREAM_FAILED]",
+        ),
+    ],
+)
+def test_what_a_query_died_of_is_told_from_its_text(said: str, code: str, told: str) -> None:
+    failure = spark_failure(RuntimeError(said), 7)
+    assert failure is not None
+    assert failure.code == code
+    assert failure.message.startswith(told)
+
+
+def test_that_the_plan_of_a_query_names_the_connector_says_nothing() -> None:
+    assert spark_failure(RuntimeError(f"{STREAM_FAILED}Java heap space{PLAN}"), 7) is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -11,9 +11,11 @@ from pyspark.sql import functions as fn
 
 from tidemark.mirror.messages import CommitRecord
 from tidemark.pipeline.kafka.errors import KafkaDiffers
-from tidemark.pipeline.kafka.planning import BatchPlan
+from tidemark.pipeline.kafka.planning import BatchPlan, Partition
 
-_NAMED: Final = 10
+NAMED: Final = 10
+"""So many of those that are too much, or of the places where one can be missing."""
+_SEQUENCE_MEMBER: Final = "ingressSequence"
 _HINT: Final = (
     "Nothing behind it is folded. Have the topics mirrored anew (docs/howto/kafka.md), or set"
     " pipeline.source to ledger."
@@ -30,13 +32,35 @@ class Seen(msgspec.Struct, frozen=True):
     def is_right(self, plan: BatchPlan) -> bool:
         return (self.count, self.checksum, self.others) == (plan.event_count, plan.checksum, 0)
 
+    def foreign_count(self, plan: BatchPlan) -> int:
+        """How many are not of the mirror, where none of its own is missing."""
+        return self.count + self.others - plan.event_count
 
-class Foreign(NamedTuple):
-    """A message that is in a topic of the mirror, and that the mirror did not write."""
+
+class TopicPlace(NamedTuple):
+    """Where a message is."""
 
     topic: str
     partition: int
     offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}]@{self.offset}"
+
+
+class Foreign(NamedTuple):
+    """A message that is in a topic of the mirror, and that the mirror did not write."""
+
+    place: TopicPlace
+    claimed: int | None
+    """The sequence that it says it has."""
+
+
+class Found(NamedTuple):
+    """What a message of the mirror says and is."""
+
+    sequence: int | None
+    checksum: int
 
 
 ValueOf = Callable[[int], int | None]
@@ -63,6 +87,95 @@ def seen(observation: Observation) -> Seen:
 
 def exact(found: DataFrame, plan: BatchPlan) -> DataFrame:
     """Only the messages that are where the mirror has put them."""
+    return _joined(found, plan, "left_semi")
+
+
+def foreign(found: DataFrame, plan: BatchPlan) -> list[Foreign]:
+    """The first of the messages that are not."""
+    text = fn.get_json_object(fn.col("value").cast("string"), f"$.{_SEQUENCE_MEMBER}")
+    claimed = fn.coalesce("sequence", text.try_cast("bigint"))
+    others = _joined(found, plan, "left_anti").select(*TopicPlace._fields, claimed)
+    rows = others.orderBy(*TopicPlace._fields).limit(NAMED).collect()
+    return [Foreign(TopicPlace(*row[:3]), row[3]) for row in rows]
+
+
+def require_right(found: DataFrame, plan: BatchPlan, checksum_of: ValueOf) -> None:
+    """Raises `KafkaDiffers`, naming the first message that is missing or is another."""
+    rows = exact(found, plan).select(*TopicPlace._fields, "sequence", "checksum").collect()
+    messages = {TopicPlace(*row[:3]): Found(row[3], int(row[4])) for row in rows}
+    for commit in plan.commits:
+        require_commit(commit, messages, checksum_of)
+
+
+def require_commit(
+    commit: CommitRecord, messages: Mapping[TopicPlace, Found], checksum_of: ValueOf
+) -> None:
+    """The same for one commit, of which there are these messages."""
+    sequences = range(int(commit.first), commit.last_sequence + 1)
+    at: dict[int, TopicPlace] = {}
+    for place in _places(commit):
+        sequence = messages[place].sequence if place in messages else None
+        if sequence is not None and sequence in sequences:
+            at.setdefault(sequence, place)
+    missing = [sequence for sequence in sequences if sequence not in at]
+    if missing:
+        raise KafkaDiffers(
+            f"the message of event {missing[0]} is missing in Kafka, at"
+            f" {_named(_could_be_at(missing[0], commit, at))}: it was removed, or its topic is"
+            f" compacted or was made anew (of the commit at {commit.received_at},"
+            f" {len(missing):,} of {len(sequences):,} messages are missing)",
+            hint=_HINT,
+        )
+    if sum(messages[place].checksum for place in at.values()) == int(commit.checksum):
+        return
+    for sequence in sequences:
+        if messages[at[sequence]].checksum != checksum_of(sequence):
+            raise KafkaDiffers(
+                f"the message of event {sequence} at {at[sequence]} is not what the ledger holds",
+                hint=_HINT,
+            )
+    raise KafkaDiffers(
+        f"the commit at {commit.received_at} has another checksum than its messages",
+        hint=_HINT,
+    )
+
+
+def _could_be_at(
+    sequence: int, commit: CommitRecord, at: Mapping[int, TopicPlace]
+) -> list[TopicPlace]:
+    """The places where the first event can have been that is missing: a commit tells where its
+    messages are, but not which is which. Those of a partition are in order, so in each it is the
+    first that is empty, if those around it leave room."""
+    filled = {place: number for number, place in at.items()}
+    partitions: dict[Partition, list[TopicPlace]] = {}
+    for place in _places(commit):
+        partitions.setdefault((place.topic, place.partition), []).append(place)
+    empty, fitting = [], []
+    for places in partitions.values():
+        index = next((n for n, place in enumerate(places) if place not in filled), None)
+        if index is None:
+            continue
+        empty.append(places[index])
+        before = (filled[place] for place in places[:index])
+        behind = (filled[place] for place in places[index:] if place in filled)
+        if all(n < sequence for n in before) and all(n > sequence for n in behind):
+            fitting.append(places[index])
+    return sorted(fitting or empty)
+
+
+def _named(places: Sequence[TopicPlace]) -> str:
+    more = len(places) - NAMED
+    named = [*map(str, places[:NAMED]), *([f"{more:,} other places"] if more > 0 else [])]
+    return " or ".join(named) or "a place of which the commit does not tell"
+
+
+def _places(commit: CommitRecord) -> Iterator[TopicPlace]:
+    for topic, partition, first, last in commit.runs():
+        for offset in range(first, last + 1):
+            yield TopicPlace(topic, partition, offset)
+
+
+def _joined(found: DataFrame, plan: BatchPlan, how: str) -> DataFrame:
     runs = found.sparkSession.createDataFrame(
         [run for commit in plan.commits for run in commit.runs()],
         "topic string, partition int, first bigint, last bigint",
@@ -73,52 +186,7 @@ def exact(found: DataFrame, plan: BatchPlan) -> DataFrame:
         & (found["offset"] >= runs["first"])
         & (found["offset"] <= runs["last"])
     )
-    return found.join(fn.broadcast(runs), is_there, "left_semi")
-
-
-def foreign(found: DataFrame, plan: BatchPlan) -> list[Foreign]:
-    """The first of the messages that are not."""
-    ours = exact(found, plan).select("topic", "partition", "offset")
-    others = found.join(ours, ["topic", "partition", "offset"], "left_anti")
-    rows = others.select("topic", "partition", "offset").orderBy("topic", "partition", "offset")
-    return [Foreign(*row) for row in rows.limit(_NAMED).collect()]
-
-
-def require_right(found: DataFrame, plan: BatchPlan, checksum_of: ValueOf) -> None:
-    """Raises `KafkaDiffers`, naming the first message that is missing or is another."""
-    rows = exact(found, plan).select("sequence", "topic", "partition", "offset", "checksum")
-    messages = {row[0]: (f"{row[1]}[{row[2]}]@{row[3]}", int(row[4])) for row in rows.collect()}
-    for commit in plan.commits:
-        _require_right(commit, messages, checksum_of)
-
-
-def _require_right(
-    commit: CommitRecord, messages: dict[int, tuple[str, int]], checksum_of: ValueOf
-) -> None:
-    sequences: Sequence[int] = range(int(commit.first), commit.last_sequence + 1)
-    missing = [sequence for sequence in sequences if sequence not in messages]
-    if missing:
-        topics = ", ".join(commit.counts)
-        raise KafkaDiffers(
-            f"the message of event {missing[0]} is missing in Kafka ({len(missing):,} of the"
-            f" commit at {commit.received_at}, whose messages are in {topics}): it was removed, or"
-            " its topic is compacted",
-            hint=_HINT,
-        )
-    total = sum(messages[sequence][1] for sequence in sequences)
-    if total == int(commit.checksum):
-        return
-    for sequence in sequences:
-        place, checksum = messages[sequence]
-        if checksum != checksum_of(sequence):
-            raise KafkaDiffers(
-                f"the message of event {sequence} at {place} is not what the ledger holds",
-                hint=_HINT,
-            )
-    raise KafkaDiffers(
-        f"the commit at {commit.received_at} has another checksum than its messages",
-        hint=_HINT,
-    )
+    return found.join(fn.broadcast(runs), is_there, how)
 
 
 def _is_of(plan: BatchPlan) -> Column:

@@ -1,8 +1,15 @@
-"""What keeps the pipeline from reading on. All of it is waited for, and nothing is passed over."""
+"""What keeps the pipeline from reading on, and is waited for.
+
+Nothing that the mirror wrote is passed over. What others wrote among it is, and is told in the log.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from tidemark.errors import TidemarkError
+from tidemark.mirror.errors import MirrorUnavailable
 
 
 class KafkaUnavailable(TidemarkError):
@@ -15,3 +22,16 @@ class KafkaDiffers(TidemarkError):
     """The topics do not hold what the mirror wrote to them."""
 
     code = "kafka_differs"
+
+
+@contextmanager
+def brokers_asked() -> Iterator[None]:
+    """Around what asks them in the way of the mirror."""
+    try:
+        yield
+    except MirrorUnavailable as error:
+        raise KafkaUnavailable(
+            error.message,
+            hint="Look at the brokers in mirror.bootstrap_servers and at the topics; the pipeline"
+            " goes on by itself.",
+        ) from error

@@ -1,17 +1,22 @@
-"""How far the partitions are finished: what a reader of committed messages can see."""
+"""What there is to read of partitions, and how far they are finished: what a reader of committed
+messages can see."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from itertools import starmap
 from typing import Final
+
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 
 from tidemark.config import Config
 from tidemark.mirror.errors import MirrorUnavailable
-from tidemark.mirror.kafka import admin
+from tidemark.mirror.kafka import ANSWER_WITHIN_S, admin, failure
 from tidemark.mirror.position import ends_of
-from tidemark.pipeline.kafka.errors import KafkaUnavailable
+from tidemark.pipeline.kafka.errors import KafkaUnavailable, brokers_asked
 from tidemark.pipeline.kafka.planning import Partition, Range
 
 _LOOK_EVERY_S: Final = 0.05
@@ -25,35 +30,78 @@ class Finished:
         self._admin = admin(config)
         self._stopping = stopping
 
-    def wait_for(self, ranges: Mapping[Partition, Range]) -> None:
-        """Returns once all of these can be read. A transaction is committed in one partition after
-        the other, so the topic of commits may be ahead.
+    def wait_for(self, ranges: Mapping[Partition, Range]) -> dict[Partition, Range]:
+        """All of these, once they can be read; without what is gone. A transaction is committed in
+        one partition after the other, so the topic of commits may be ahead.
 
         Raises `KafkaUnavailable` if that takes too long.
         """
-        waiting = dict(ranges)
+        with brokers_asked():
+            refused: MirrorUnavailable
+            try:
+                return self._wait_for(ranges)
+            except MirrorUnavailable as error:
+                refused = error
+            # Out here: what the client raises while an exception is handled keeps that for ever.
+            there = self._of_topics_there(ranges)
+            if there == ranges:
+                raise refused
+            return self._wait_for(there)
+
+    def _wait_for(self, ranges: Mapping[Partition, Range]) -> dict[Partition, Range]:
+        if not ranges:
+            return {}
+        waiting, ends = ranges, {partition: found.end for partition, found in ranges.items()}
         deadline = time.monotonic() + _FINISHED_WITHIN_S
         while True:
-            ends = self._ends(waiting)
-            waiting = {p: found for p, found in waiting.items() if ends[p] < found.end}
+            seen = ends_of(self._admin, waiting)
+            waiting = {p: found for p, found in waiting.items() if seen[p] < found.end}
             if not waiting or self._stopping.is_set():
-                return
+                break
             if time.monotonic() > deadline:
-                (topic, number), found = next(iter(waiting.items()))
-                raise KafkaUnavailable(
-                    f"partition {number} of {topic} can be read up to offset {ends[topic, number]},"
-                    f" and a commit needs {found.end - 1}",
-                    hint="A transaction is not finished there, or messages are gone. Look at the"
-                    " brokers; the pipeline goes on by itself.",
-                )
+                ends |= self._ends_of_all(waiting, seen)
+                break
             self._stopping.wait(_LOOK_EVERY_S)
+        begins = self._begins(ranges)
+        there = {p: Range(max(found.first, begins[p]), ends[p]) for p, found in ranges.items()}
+        return {partition: found for partition, found in there.items() if found.first < found.end}
 
-    def _ends(self, ranges: Mapping[Partition, Range]) -> dict[Partition, int]:
+    def _ends_of_all(
+        self, waiting: Mapping[Partition, Range], seen: Mapping[Partition, int]
+    ) -> dict[Partition, int]:
+        """Where partitions end that were waited for in vain. Raises `KafkaUnavailable` if what is
+        wanted is there, and hidden."""
+        ends = ends_of(self._admin, waiting, sees_all=True)
+        for (topic, number), found in waiting.items():
+            if ends[topic, number] >= found.end:
+                raise KafkaUnavailable(
+                    f"partition {number} of {topic} can be read up to offset {seen[topic, number]},"
+                    f" and a commit needs {found.end - 1}",
+                    hint="A transaction is not finished there. Look at the brokers, and at who else"
+                    " writes to the topic; the pipeline goes on by itself.",
+                )
+        return ends
+
+    def _begins(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        """The first offsets there are. What was before them, the topics have forgotten."""
+        earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+        asked = dict.fromkeys(starmap(TopicPartition, partitions), earliest)
         try:
-            return ends_of(self._admin, ranges)
-        except MirrorUnavailable as error:
-            raise KafkaUnavailable(
-                error.message,
-                hint="Look at the brokers in mirror.bootstrap_servers and at the topics; the"
-                " pipeline goes on by itself.",
-            ) from error
+            answers = self._admin.list_offsets(asked, request_timeout=ANSWER_WITHIN_S)
+            return {
+                (found.topic, found.partition): answer.result().offset
+                for found, answer in answers.items()
+            }
+        except KafkaException as error:
+            raise failure(error, "asking for the beginnings of the topics") from error
+
+    def _of_topics_there(self, ranges: Mapping[Partition, Range]) -> dict[Partition, Range]:
+        try:
+            topics = self._admin.list_topics(timeout=ANSWER_WITHIN_S).topics
+        except KafkaException as error:
+            raise failure(error, "asking for the topics") from error
+        return {
+            (topic, number): found
+            for (topic, number), found in ranges.items()
+            if topic in topics and number in topics[topic].partitions
+        }

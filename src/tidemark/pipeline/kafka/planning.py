@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -44,59 +44,100 @@ class BatchPlan(msgspec.Struct, frozen=True):
     def checksum(self) -> int:
         return sum(int(commit.checksum) for commit in self.commits)
 
+    def is_within(self, ranges: Mapping[Partition, Range]) -> bool:
+        """Whether all of its messages are in there."""
+        nothing = Range(0, 0)
+        return ranges == self.ranges or all(
+            found.first <= first and last < found.end
+            for commit in self.commits
+            for topic, number, first, last in commit.runs()
+            for found in [ranges.get((topic, number), nothing)]
+        )
+
+
+class NewCommits(msgspec.Struct, frozen=True):
+    """What records of the topic of commits tell that the views do not have yet."""
+
+    commits: Sequence[CommitRecord]
+    offset: int
+    """Of the first of them, if there is one."""
+    repeated: Sequence[tuple[int, CommitRecord]]
+    """Offsets and records of commits that had been told already, which the mirror never does."""
+    latest: int
+    """When the last commit was received of which they tell, new or not."""
+
 
 def commits_after(
-    values: Iterable[tuple[int, bytes]], frontier: Frontier | None, ledger_id: str
-) -> list[CommitRecord]:
+    values: Iterable[tuple[int, bytes]],
+    frontier: Frontier | None,
+    ledger_id: str,
+    latest: int = 0,
+) -> NewCommits:
     """Those of a topic's records, in order, that the views do not have yet.
 
-    `values` are offsets and records. Raises `KafkaDiffers` if one does not follow the one before.
+    `values` are offsets and records, `latest` is that of the records before them. Raises
+    `KafkaDiffers` if one does not follow the one before.
     """
     reached, last = 0, 0
     if frontier is not None:
         reached, last = frontier.received_at, frontier.ingress_sequence
-    commits = []
+    commits: list[CommitRecord] = []
+    repeated: list[tuple[int, CommitRecord]] = []
+    first_offset = 0
     for offset, value in values:
         commit = _decoded(offset, value)
         if commit.ledger_id != ledger_id:
             raise _differs(offset, f"is of the ledger {commit.ledger_id}, and not of {ledger_id}")
-        if commit.received_at_us <= reached:
+        received_at = commit.received_at_us
+        if received_at <= latest:
+            repeated.append((offset, commit))
+        latest = max(latest, received_at)
+        if received_at <= reached:
             continue
         if int(commit.first) != last + 1:
             raise _differs(
                 offset, f"begins with sequence {commit.first}, and the one before ends with {last}"
             )
-        reached, last = commit.received_at_us, commit.last_sequence
+        if not commits:
+            first_offset = offset
+        reached, last = received_at, commit.last_sequence
         commits.append(commit)
-    return commits
+    return NewCommits(commits, first_offset, repeated, latest)
 
 
 def plans(
-    commits: Sequence[CommitRecord], max_rows: int, read_to: dict[Partition, int]
+    commits: Sequence[CommitRecord],
+    max_rows: int,
+    read_to: dict[Partition, int],
+    elsewhere: int | None = None,
 ) -> Iterator[BatchPlan]:
     """Batches of about so many events. `read_to` is where reading each partition goes on, and is
     moved: what lies between the messages of two batches is read as well, since somebody else may
-    have written it."""
+    have written it. A partition that is not in it is read from `elsewhere` on, or else from the
+    first message."""
     batch: list[CommitRecord] = []
     count = 0
     for commit in commits:
         size = commit.last_sequence - int(commit.first) + 1
         if batch and count + size > max_rows:
-            yield _plan(batch, read_to)
+            yield _plan(batch, read_to, elsewhere)
             batch, count = [], 0
         batch.append(commit)
         count += size
     if batch:
-        yield _plan(batch, read_to)
+        yield _plan(batch, read_to, elsewhere)
 
 
-def _plan(commits: Sequence[CommitRecord], read_to: dict[Partition, int]) -> BatchPlan:
+def _plan(
+    commits: Sequence[CommitRecord], read_to: dict[Partition, int], elsewhere: int | None
+) -> BatchPlan:
     ranges: dict[Partition, Range] = {}
     for commit in commits:
         for topic, number, first, last in commit.runs():
             partition = (topic, number)
             known = ranges.get(partition)
-            begin = read_to.get(partition, first) if known is None else known.first
+            unread = first if elsewhere is None else elsewhere
+            begin = read_to.get(partition, unread) if known is None else known.first
             ranges[partition] = Range(min(begin, first), last + 1)
     read_to.update((partition, found.end) for partition, found in ranges.items())
     return BatchPlan(list(commits), ranges)

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.config import Config
 from tidemark.errors import TidemarkError
+from tidemark.mirror.messages import CommitRecord
 from tidemark.pipeline.kafka import checking
-from tidemark.pipeline.kafka.errors import KafkaDiffers, KafkaUnavailable
+from tidemark.pipeline.kafka.failures import spark_failure
 from tidemark.pipeline.kafka.finishing import Finished
-from tidemark.pipeline.kafka.planning import BatchPlan, Partition, commits_after, plans
+from tidemark.pipeline.kafka.planning import BatchPlan, commits_after, plans
+from tidemark.pipeline.kafka.resuming import Reached, reached_before
 from tidemark.pipeline.kafka.topics import commits_stream, messages, source_rows
 from tidemark.pipeline.output.batch import Frontier
 from tidemark.pipeline.reading import Check, Fold, no_check
 from tidemark.pipeline.source.failures import failure_of
 
 log = logging.getLogger(__name__)
-
-# What the errors of Kafka's client and of Spark's connector have in their texts.
-_CLIENT: Final = "kafka"
-_GONE: Final = "data may have been lost"
 
 
 class FromKafka:
@@ -42,7 +41,9 @@ class FromKafka:
         self._checksum_of = checksum_of
         self._stopping = stopping
         self._finished = Finished(config, stopping)
-        self._read_to: dict[Partition, int] = {}
+        self._frontier: Callable[[], Frontier | None] = lambda: None
+        self._reached: Reached | None = None
+        self._latest = 0
 
     def stream(
         self,
@@ -54,61 +55,91 @@ class FromKafka:
         partitions: int | None,
     ) -> DataFrame:
         self._fold, self._max_rows, self._partitions = fold, max_rows, partitions
-        self._read_to.clear()
-        return commits_stream(spark, self._config, start, max_rows)
+        self._frontier = lambda: start
+        # Behind a frontier, that is found out when it is known which commits come next.
+        self._reached = Reached({}, elsewhere=0) if start is None else None
+        self._latest = 0
+        try:
+            return commits_stream(spark, self._config, start, max_rows)
+        except (PySparkException, Py4JError) as error:
+            failure = self.failure(error)
+            if failure is None:
+                raise
+            raise failure from error
 
     def batches(
         self, taken: DataFrame, frontier: Callable[[], Frontier | None]
     ) -> Iterator[tuple[DataFrame, Check]]:
-        records = [(row["offset"], bytes(row["value"])) for row in taken.collect()]
-        commits = commits_after(sorted(records), frontier(), self._ledger_id)
-        for plan in plans(commits, self._max_rows, self._read_to):
+        self._frontier = frontier
+        records = sorted((row["offset"], bytes(row["value"])) for row in taken.collect())
+        new = commits_after(records, frontier(), self._ledger_id, self._latest)
+        self._latest = new.latest
+        _tell_repeated(new.repeated)
+        if not new.commits:
+            return
+        if self._reached is None:
+            self._reached = reached_before(self._config, self._ledger_id, new.offset)
+        for plan in plans(new.commits, self._max_rows, *self._reached):
             if self._stopping.is_set():
                 return
             yield self._batch(taken.sparkSession, plan, frontier())
 
     def failure(self, error: BaseException) -> TidemarkError | None:
-        said = str(error).strip()
         if (ours := failure_of(error)) is not None:
             return ours
-        if _GONE in said:
-            return KafkaDiffers(
-                "messages of the mirror are gone from Kafka",
-                hint="Nothing behind them is folded. Have the topics mirrored anew"
-                " (docs/howto/kafka.md), or set pipeline.source to ledger.",
-            )
-        if _CLIENT in said:
-            return KafkaUnavailable(
-                f"Kafka cannot be read: {said.splitlines()[0]}",
-                hint="Look at the brokers in mirror.bootstrap_servers, and at spark/spark.log in"
-                " the state directory; the pipeline goes on by itself.",
-            )
-        return None
+        frontier = self._frontier()
+        return spark_failure(error, 0 if frontier is None else frontier.ingress_sequence)
 
     def _batch(
         self, spark: SparkSession, plan: BatchPlan, before: Frontier | None
     ) -> tuple[DataFrame, Check]:
         if not plan.ranges:
             # Only time has passed.
-            nothing = messages(spark, self._config, {}).limit(0)
+            nothing = messages(spark, self._config, {})
             return self._fold(source_rows(nothing, plan, before)), no_check
-        self._finished.wait_for(plan.ranges)
-        found = messages(spark, self._config, plan.ranges, self._partitions)
+        there = self._finished.wait_for(plan.ranges)
+        found = messages(spark, self._config, there, self._partitions)
+        if not plan.is_within(there):
+            checking.require_right(found, plan, self._checksum_of)
         ours, observation = checking.observed(found, plan)
 
         def check() -> DataFrame | None:
-            if checking.seen(observation).is_right(plan):
+            seen = checking.seen(observation)
+            if seen.is_right(plan):
                 return None
-            return self._looked_at(found, plan, before)
+            checking.require_right(found, plan, self._checksum_of)
+            # There is only too much.
+            _tell_foreign(checking.foreign(found, plan), seen.foreign_count(plan))
+            return self._fold(source_rows(checking.exact(found, plan), plan, before))
 
         return self._fold(source_rows(ours, plan, before)), check
 
-    def _looked_at(self, found: DataFrame, plan: BatchPlan, before: Frontier | None) -> DataFrame:
-        """What to fold instead, if there is only too much."""
-        checking.require_right(found, plan, self._checksum_of)
-        for other in checking.foreign(found, plan):
-            log.warning(
-                "%s[%d]@%d: this message was not written by the mirror; it is passed over",
-                *other,
-            )
-        return self._fold(source_rows(checking.exact(found, plan), plan, before))
+
+def _tell_foreign(named: Sequence[checking.Foreign], count: int) -> None:
+    _tell(
+        [
+            f"{place}: this message was not written by the mirror, and names"
+            f" {'no event' if claimed is None else f'event {claimed}'}"
+            for place, claimed in named
+        ],
+        count,
+    )
+
+
+def _tell_repeated(repeated: Sequence[tuple[int, CommitRecord]]) -> None:
+    _tell(
+        [
+            f"the record at offset {offset} of the topic of commits tells once more of the commit"
+            f" up to event {commit.last}, and was not written by the mirror"
+            for offset, commit in repeated[: checking.NAMED]
+        ],
+        len(repeated),
+    )
+
+
+def _tell(lines: Sequence[str], count: int) -> None:
+    """What there is too much of, the first of so many by name."""
+    for line in lines:
+        log.warning("%s; it is passed over", line)
+    if count > len(lines):
+        log.warning("and %d more like these; they are passed over", count - len(lines))

@@ -94,8 +94,10 @@ def messages(
     if partitions is not None:
         reader = reader.option("minPartitions", str(partitions))
     header = fn.filter("headers", lambda header: header["key"] == SEQUENCE_HEADER)
+    read = reader.load()
     return (
-        reader.load()
+        # Spark does not take a list of no partitions for what it is.
+        (read if ranges else read.limit(0))
         .filter(_SAYS_SOMETHING)
         .select(
             "topic",

@@ -1,0 +1,54 @@
+"""What a query died of that Kafka or Spark's connector to it had a part in: there is only text."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from tidemark.errors import ConfigError, TidemarkError
+from tidemark.pipeline.kafka.errors import KafkaDiffers, KafkaUnavailable
+
+_GONE: Final = "data may have been lost"
+# Behind it, Spark shows the plan of the query, which names the connector whatever has happened.
+_PLAN: Final = "=== Streaming Query ==="
+_PACKAGES: Final = r"org\.apache\.(?:kafka|spark\.(?:sql\.)?kafka010)\."
+_FROM_KAFKA: Final = re.compile(_PACKAGES)
+# Java puts slashes into the name of a class that it does not find.
+_NOT_FOUND: Final = re.compile(
+    "KAFKA_DATA_SOURCE_NOT_ENABLED"
+    f"|(?:NoClassDefFoundError|ClassNotFoundException): .*{_PACKAGES}"
+    "|org/apache/(?:kafka|spark/(?:sql/)?kafka010|commons/pool2)/"
+)
+
+
+def spark_failure(error: BaseException, reached: int) -> TidemarkError | None:
+    """What to raise instead; None if Kafka had no part in it. `reached` is the last sequence that
+    is folded."""
+    said = str(error).partition(_PLAN)[0]
+    if (line := _line_with(_NOT_FOUND, said)) is not None:
+        return ConfigError(
+            f"Spark does not have its connector to Kafka, or not all of it: {line}",
+            hint="Name all of its archives as spark.jars in spark.options (docs/howto/kafka.md;"
+            " `make jars` brings them). Without spark.jars, Spark fetches them from Maven Central.",
+            field="spark.options",
+        )
+    if _GONE in said:
+        return KafkaDiffers(
+            f"messages behind event {reached} were removed from Kafka while they were read",
+            hint="Nothing behind them is folded. The pipeline looks again, and names the first that"
+            " is missing.",
+        )
+    if (line := _line_with(_FROM_KAFKA, said)) is not None:
+        return KafkaUnavailable(
+            f"Kafka cannot be read: {line}",
+            hint="Look at the brokers in mirror.bootstrap_servers, and at spark/spark.log in the"
+            " state directory; the pipeline goes on by itself.",
+        )
+    return None
+
+
+def _line_with(pattern: re.Pattern[str], said: str) -> str | None:
+    """The first there is, without what Py4J puts before it."""
+    lines = (line for line in said.splitlines() if pattern.search(line))
+    found = next(lines, None)
+    return None if found is None else found.strip().removeprefix(": ")
