@@ -1,203 +1,248 @@
-"""The same events in the same order everywhere: API, Kafka, Parquet and ClickHouse.
+"""The same events in the same order everywhere: API, Kafka, Parquet, ClickHouse and the views.
 
-Eight publishers at once send events of three streams, one of them quiet, with times in no order,
-while the mirror and the broker are killed. What each copy gives is held against the others.
+Eight publishers at once send events of three streams, one of them quiet, with times in no order and
+with corrections among them. Meanwhile mirror, landing and pipeline are killed at named points, and
+the broker in the middle of a transaction. Then all of it is made anew. What each copy gives is held
+against the others.
+
+That each point of a pipeline from Kafka can be died at is proven in `test_kafka_pipeline_crash`, of
+landing in `test_landing_crash`; blows at random moments are those of `make torture-mirror`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import random
-import signal
-import subprocess
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow.parquet as pq
-
-from tests.services.clickhouse import chdb_engine
-from tests.services.http_calls import call
-from tests.services.kafka import shared_broker
-from tests.services.mirroring import MirrorWorld
-from tests.services.nursery import run
+from tests.acceptance.warm_runs import tidemark_on_spark
+from tests.crash.event_copies import (
+    SAID,
+    Event,
+    Landed,
+    fingerprint,
+    of_api,
+    of_clickhouse,
+    of_parquet,
+    with_content,
+)
+from tests.crash.one_order_world import (
+    PARTITIONS,
+    STREAMS,
+    Following,
+    Publishers,
+    World,
+    in_trouble,
+    reached,
+    until,
+)
+from tests.crash.reading import SQLITE_SCHEME
+from tests.folding.outcomes import Outcome, outcome_of
 from tests.services.tidemark_server import TidemarkServer
+from tidemark.config import load_config
+from tidemark.views.opening import open_views
 
-PUBLISHERS: Final = 8
-REQUESTS: Final = 12
-CONFIG: Final = """
-state_dir: state
-streams:
-  usage: {{kind: usage}}
-  trades: {{identity: [id], fields: {{id: string, price: decimal}}}}
-  quiet: {{identity: [id], fields: {{id: string}}}}
-mirror: {{enabled: true, bootstrap_servers: "{brokers}", topic_prefix: "{prefix}"}}
-landing:
-  parquet: {{enabled: true, block_events: 100}}
-  clickhouse: {{enabled: true, block_events: 100}}
-"""
-# What all copies say of an event, in the names of the API.
-SAID: Final = (
-    *("ingressSequence", "receivedAt", "occurredAt", "tenantId", "stream", "idempotencyKey"),
-    *("metric", "customerRef", "quantity", "content", "causalityKey"),
+# With the first there is something in Kafka for the others to read.
+MIRROR_POINTS: Final = (
+    "mirror.committed",
+    "mirror.begun",
+    "mirror.placed",
+    "mirror.events_sent",
+    "mirror.before_commit",
 )
+PIPELINE_POINTS: Final = ("views.after_commit", "views.before_commit")
+# In its second block, so that one of its own is whole.
+LANDING_POINTS: Final = ("landing.block_written:2", "landing.partition_staged:2")
+# Few enough for a pipeline to be at work for a while.
+BATCH_EVENTS: Final = 80
 
 
-def fingerprint(events: Iterable[dict[str, Any]]) -> tuple[int, str]:
-    """How many they are, and a hash of what they say, in the order in which they are given."""
-    digest, count = hashlib.sha256(), 0
-    for event in events:
-        digest.update(json.dumps([event.get(name) for name in SAID]).encode())
-        count += 1
-    return count, digest.hexdigest()
-
-
-def publish(base_url: str, publisher: int) -> None:
-    source = random.Random(publisher)
-    for number in range(REQUESTS):
-        events = [
-            event_of(source, f"{publisher}-{number}-{n}") for n in range(source.randint(1, 6))
-        ]
-        answer = call(base_url, "POST", "/v1/events", json={"events": events})
-        assert answer.status == 200, answer.json
-        assert answer.json["accepted"] == len(events), answer.json
-
-
-def event_of(source: random.Random, name: str) -> dict[str, Any]:
-    day, hour, fraction = source.randint(1, 28), source.randint(0, 23), source.randrange(10**6)
-    time = f"2025-01-{day:02}T{hour:02}:00:00.{fraction:06}Z"
-    if source.random() < 0.5:
-        tenant = source.choice(["acme", "zeta"])
-        return {
-            "tenantId": tenant,
-            "metric": "calls",
-            "customerRef": name,
-            "ts": time,
-            "quantity": str(source.randint(1, 9)),
-        }
-    return {
-        "stream": "trades",
-        "tenantId": "acme",
-        "occurredAt": time,
-        "data": {"id": name, "price": f"{source.randint(1, 99)}.25"},
-        **({"causalityKey": f"run-{source.randint(1, 4)}"} if source.random() < 0.5 else {}),
-    }
-
-
-def of_api(base_url: str) -> list[dict[str, Any]]:
-    events: list[dict[str, Any]] = []
-    cursor = ""
-    while True:
-        page = call(base_url, "GET", f"/admin/events?limit=100{cursor}").json
-        events += page["events"]
-        if page["nextCursor"] is None:
-            return [with_content(event) for event in events]
-        cursor = f"&cursor={page['nextCursor']}"
-
-
-def with_content(event: dict[str, Any]) -> dict[str, Any]:
-    return {**event, "content": event.get("meta", event.get("data"))}
-
-
-def of_rows(rows: Iterable[tuple[Any, ...]]) -> list[dict[str, Any]]:
-    """Of copies that are tables; they have times and numbers where the API has texts."""
-    found = []
-    for row in rows:
-        event = dict(zip(SAID, row, strict=True))
-        event["ingressSequence"] = str(event["ingressSequence"])
-        for name in ("receivedAt", "occurredAt"):
-            event[name] = event[name].strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        if event["quantity"] is not None:
-            event["quantity"] = format(event["quantity"].normalize(), "f")
-        if event["content"] is not None:
-            event["content"] = json.loads(event["content"])
-        found.append(event)
-    return found
-
-
-COLUMNS: Final = (
-    *("ingress_sequence", "received_at", "occurred_at", "tenant_id", "stream", "idempotency_key"),
-    *("metric", "customer_ref", "quantity", "data", "causality_key"),
-)
-PLACES: Final = ("ingress_sequence", "kafka_partition", "kafka_offset")
-
-
-def command(home: Path, *arguments: str, crash_at: str = "") -> subprocess.CompletedProcess[str]:
-    environment = {n: v for n, v in os.environ.items() if not n.startswith("TIDEMARK_")}
-    if crash_at:
-        environment["TIDEMARK_CRASH_AT"] = crash_at
-    return run(["-m", "tidemark", *arguments, "--until-caught-up"], cwd=home, env=environment)
-
-
-def test_api_kafka_parquet_and_clickhouse_give_one_order_and_content(tmp_path: Path) -> None:
-    broker = shared_broker()
-    world = MirrorWorld(tmp_path, "sqlite:///unused.db", broker)
-    config = CONFIG.format(brokers=broker.address, prefix=world.prefix)
-    with TidemarkServer(config, directory=tmp_path) as server:
-        home = server.directory
-
-        def disturb() -> None:
-            """Kills mirrors, and the broker, while events are sent."""
-            for point in ("mirror.events_sent", "mirror.committed", "mirror.placed"):
-                killed = command(home, "mirror", crash_at=point)
-                assert killed.returncode in (0, -signal.SIGKILL), killed.stdout
-            broker.kill()
-            broker.start()
-
-        with ThreadPoolExecutor(PUBLISHERS + 1) as threads:
-            disturbing = threads.submit(disturb)
-            for sent in [threads.submit(publish, server.base_url, n) for n in range(PUBLISHERS)]:
-                sent.result()
-            disturbing.result()
-        mirrored = command(home, "mirror")
-        assert mirrored.returncode == 0, mirrored.stdout
-        for _ in range(2):
-            landed = command(home, "land")
-            assert landed.returncode == 0, landed.stdout
+def test_all_copies_give_one_order_and_content_whatever_is_killed_and_after_a_replay(
+    tmp_path: Path, ledger_url: str
+) -> None:
+    is_sqlite = ledger_url.startswith(SQLITE_SCHEME)
+    views_url = None if is_sqlite else ledger_url
+    live = World(tmp_path / "live", ledger_url, views_url=views_url, batch_events=BATCH_EVENTS)
+    anew = World(tmp_path / "anew", ledger_url)
+    calm = World(tmp_path / "calm", ledger_url, source="ledger")
+    with (
+        TidemarkServer(live.path.read_text(), directory=tmp_path) as server,
+        Publishers(server.base_url) as publishers,
+    ):
+        if is_sqlite:
+            kill_at_points(live, publishers, PIPELINE_POINTS)
+            with broker_killed(live, publishers, server.base_url):
+                fold(calm)
+        else:
+            # Less of what takes long and has little to do with the store.
+            kill_at_points(live, publishers, PIPELINE_POINTS[1:])
+            live.catch_up("mirror")
+            fold(live)
+            fold(calm)
+        live.catch_up("land")
         api = of_api(server.base_url)
-        read = world.read()
-        # All of it anew, as after a disaster.
-        world.remove_topics(*world.topics())
-        again = command(home, "mirror")
-        assert again.returncode == 0, again.stdout
-        kafka, replayed = (
-            [with_content(event) for _, events in found for event in events]
-            for found in (read, world.read())
-        )
-        files = sorted((home / "state" / "landing" / "parquet").glob("*.parquet"))
-        tables = [pq.read_table(path, columns=list(COLUMNS)) for path in files]
-        parquet = [tuple(row.values()) for table in tables for row in table.to_pylist()]
-        with chdb_engine(home / "state" / "landing" / "chdb") as engine:
-            clickhouse = engine.rows(
-                f"SELECT {', '.join(COLUMNS)} FROM tidemark.events"
-                " ORDER BY ingress_sequence, kafka_partition, kafka_offset"
-            )
-            places = engine.rows(f"SELECT {', '.join(PLACES)} FROM tidemark.events ORDER BY 1")
-    expected = fingerprint(api)
-    assert expected[0] >= PUBLISHERS * REQUESTS
-    assert [event["ingressSequence"] for event in api] == [
-        str(number) for number in range(1, expected[0] + 1)
+    assert_worth_comparing(api, publishers.told)
+    last_commit = assert_copies_give(api, live)
+
+    # All of it anew, as after a disaster: in other topics, and in other places to land in.
+    anew.catch_up("mirror")
+    anew.catch_up("land")
+    assert assert_copies_give(api, anew)["chain"] == last_commit["chain"]
+
+    # And so is what is made of the events, from either.
+    expected = outcome(calm)
+    assert expected.frontier[0] == len(api)
+    assert expected.frontier[2].hex() == last_commit["chain"]
+    assert outcome(live) == expected
+    fold(anew)
+    assert outcome(anew) == expected
+    replayed = on_spark("replay", "--as", "again", world=live)
+    assert (replayed["sequence"], replayed["same"]) == (str(len(api)), True)
+    assert (replayed["examples"], replayed["left"]) == ([], [])
+    assert {view["view"]: view["definition"] for view in replayed["views"]} == {
+        "calls": "same",
+        "prices": "same",
+    }
+
+
+def kill_at_points(live: World, publishers: Publishers, pipeline_points: Sequence[str]) -> None:
+    """Each process dies where it should, and another goes on."""
+    with ThreadPoolExecutor() as threads:
+        dying = []
+        for point in MIRROR_POINTS:
+            with Following(live, "mirror", crash_at=point) as mirror:
+                publishers.send()
+                mirror.killed_itself()
+            if not dying:
+                dying = [
+                    threads.submit(live.die_at_each, "pipeline", pipeline_points),
+                    threads.submit(live.die_at_each, "land", LANDING_POINTS),
+                ]
+        for dead in dying:
+            dead.result()
+
+
+@contextmanager
+def broker_killed(live: World, publishers: Publishers, base_url: str) -> Iterator[None]:
+    """It dies in the middle of a transaction, with all others at work, who go on by themselves when
+    it is back."""
+    broker = live.broker
+    folded = reached(base_url)["pipeline"]
+    with (
+        Following(live, "mirror", kills_the_broker=True) as mirror,
+        Following(live, "land") as landing,
+        Following(live, "pipeline") as pipeline,
+    ):
+        processes = (mirror, landing, pipeline)
+        until(lambda: reached(base_url)["pipeline"] > folded, *processes)
+        live.kill_broker_in_transaction()
+        publishers.send()
+        until(lambda: not broker.is_running, *processes)
+        found = reached(base_url)
+        assert found["pipeline"] < found["mirror"] < found["ledger"]
+        # Who sends does not notice.
+        publishers.send()
+        yield
+        until(lambda: in_trouble(base_url) >= {"mirror", "pipeline"}, *processes)
+        broker.start()
+        until(lambda: len({*reached(base_url).values()}) == 1, *processes)
+
+
+def assert_worth_comparing(api: list[Event], told: list[dict[str, Any]]) -> None:
+    """The API has what publishers were told, and all that could differ is there."""
+    numbers = [event["ingressSequence"] for event in api]
+    assert numbers == [str(number) for number in range(1, len(api) + 1)]
+    named = ("ingressSequence", "idempotencyKey", "receivedAt")
+    assert sorted(tuple(event[name] for name in named) for event in api) == sorted(
+        tuple(result[name] for name in named) for result in told
+    )
+    for name in SAID:
+        assert any(event.get(name) is not None for event in api), name
+    times = [event["occurredAt"] for event in api]
+    assert times != sorted(times)
+    assert {event["stream"] for event in api} == {*STREAMS} - {"quiet"}
+    assert {event.get("control") for event in api} == {None, "void", "amend"}
+
+
+def assert_copies_give(api: list[Event], world: World) -> dict[str, Any]:
+    """What is read of a world is what the API gives; says which commit is its last in Kafka."""
+    read = world.read()
+    kafka = [with_content(event) for _, events in read for event in events]
+    landed = {
+        "parquet": of_parquet(world.landed / "parquet"),
+        "clickhouse": of_clickhouse(world.landed / "chdb"),
+    }
+    # These two say more of an event than is landed: also the hash of its content.
+    assert_same(kafka, api, sorted({"contentHash", *(name for event in api for name in event)}))
+    for found in landed.values():
+        assert_same(found.events, api)
+        assert_placed(found, world, read)
+    return read[-1][0]
+
+
+def assert_same(found: list[Event], expected: list[Event], names: Collection[str] = SAID) -> None:
+    # The first that differs says more than a hash.
+    for one, other in zip(found, expected, strict=False):
+        assert [one.get(name) for name in names] == [other.get(name) for name in names]
+    assert fingerprint(found, names) == fingerprint(expected, names)
+
+
+def assert_placed(landed: Landed, world: World, read: list[tuple[Any, list[Event]]]) -> None:
+    """Where each event is in Kafka is where the mirror says it is: in all partitions of all topics
+    but of the quiet one."""
+    topics = world.admin().list_topics(timeout=10).topics
+    for stream in STREAMS:
+        assert len(topics[world.prefix + stream].partitions) == PARTITIONS
+    places = [
+        (world.prefix + event["stream"], *place)
+        for event, place in zip(landed.events, landed.places, strict=True)
     ]
-    assert {event["stream"] for event in api} == {"usage", "trades"}
-    assert fingerprint(kafka) == expected
-    assert fingerprint(replayed) == expected
-    assert fingerprint(of_rows(parquet)) == expected
-    assert fingerprint(of_rows(clickhouse)) == expected
-    # Where each is in Kafka is where the mirror says it is.
-    offsets = {
-        (event["stream"], int(number), offset)
-        for commit, events in read
-        for event in events
-        for number, runs in commit["offsets"].get(world.prefix + event["stream"], {}).items()
-        for first, last in runs
-        for offset in range(int(first), int(last) + 1)
+    assert len({*places}) == len(places)
+    assert {(topic, partition) for topic, partition, _ in places} == {
+        (world.prefix + stream, n) for stream in ("usage", "trades") for n in range(PARTITIONS)
     }
-    found = {
-        (event["stream"], partition, offset)
-        for event, (_, partition, offset) in zip(api, places, strict=True)
-    }
-    assert found == offsets
-    assert len(found) == len(api)
+    for commit, _ in read:
+        told = {
+            (topic, int(number), offset)
+            for topic, numbers in commit["offsets"].items()
+            for number, runs in numbers.items()
+            for first, last in runs
+            for offset in range(int(first), int(last) + 1)
+        }
+        assert {*places[int(commit["first"]) - 1 : int(commit["last"])]} == told
+
+
+def fold(world: World) -> None:
+    on_spark("pipeline", "--until-caught-up", world=world)
+
+
+def on_spark(*arguments: str, world: World) -> Any:
+    env = {"TIDEMARK_PIPELINE__MAX_BATCH_EVENTS": "200000"}
+    ran = tidemark_on_spark(*arguments, "--json", "-c", world.path, cwd=world.directory, env=env)
+    assert ran.code == 0, ran.err
+    return ran.json
+
+
+def outcome(world: World) -> Outcome:
+    """Rows, the log of changes, what was set apart as late, and errors."""
+
+    async def found() -> Outcome:
+        views = await open_views(load_config(world.path, {}))
+        try:
+            return await outcome_of(views)
+        finally:
+            await views.close()
+
+    return asyncio.run(found())
+
+
+def test_events_in_another_order_left_out_or_altered_in_anything_have_another_hash() -> None:
+    events: list[Event] = [{name: f"{name} {n}" for name in SAID} for n in range(3)]
+    others = [[*events[1::-1], events[2]], events[:2], [*events, events[2]]]
+    others += [[events[0], {**events[1], name: "other"}, events[2]] for name in SAID]
+    others += [[events[0], {**events[1], name: None}, events[2]] for name in SAID]
+    hashes = {fingerprint(each) for each in (events, *others)}
+    assert len(hashes) == 1 + len(others)
