@@ -3,7 +3,7 @@
 The packages are the stages an event passes, in the order in which it passes them. A module may
 import from those before it, never from those after it.
 
-    errors, clock, timestamps, crash, cancelling, decimals, canonical, event_files
+    errors, clock, timestamps, cancelling, crash, decimals, canonical, event_files
                     what every stage stands on
     config          one YAML file, checked as a whole
     web             HTTP requests, responses, routes and who may call them

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from tidemark.clock import MICROS_PER_SECOND
 from tidemark.errors import TidemarkError
 from tidemark.ledger.port import CopyState
-from tidemark.mirror.following import COPY_NAME
+from tidemark.mirror.telling import COPY_NAME
 from tidemark.ops.copies import (
     CLICKHOUSE,
     MIRROR,
