@@ -20,12 +20,12 @@ def begin(self):
     if not self.is_slow:
         self.last_sequence, self.received_at = map(int, self.position.read_text().split())
 
-def mirror(self, chunk):
+def mirror(self, chunk, meanwhile):
     last = chunk.commits[-1]
     self.position.write_text(f"{last.last_sequence} {last.received_at}")
     if self.is_slow and self.last_sequence:
         time.sleep(60)
-    honest_mirror(self, chunk)
+    honest_mirror(self, chunk, meanwhile)
 
 Mirror.begin, Mirror._mirror = begin, mirror
 """

@@ -5,8 +5,8 @@ with corrections among them. Meanwhile mirror, landing and pipeline are killed a
 the broker in the middle of a transaction. Then all of it is made anew. What each copy gives is held
 against the others.
 
-A pipeline from Kafka dies at all of its points in `test_kafka_pipeline_crash`, landing at all of its
-own in `test_landing_crash`, and blows at random moments are those of `make torture-mirror` and
+A pipeline from Kafka dies at all of its points in `test_kafka_pipeline_crash`, landing at all of
+its own in `test_landing_crash`, and blows at random moments are those of `make torture-mirror` and
 `make torture-pipeline`.
 """
 
