@@ -15,7 +15,14 @@ from typing import Any, Final
 
 import msgspec
 import pytest
-from confluent_kafka import OFFSET_END, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_END,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -136,10 +143,12 @@ mirror: {{enabled: true, bootstrap_servers: "{broker.address}", topic_prefix: "{
         return [n for n in admin.list_topics(timeout=10).topics if n.startswith(self.prefix)]
 
     def remove_topics(self, *topics: str) -> None:
+        """They are gone when this returns, though a mirror at work may have made them anew."""
         admin = self.admin()
+        before = _topic_ids(admin, topics)
         for removed in admin.delete_topics(list(topics)).values():
             removed.result()
-        wait_until(lambda: not {*topics} & {*self.topics()})
+        wait_until(lambda: not before & _topic_ids(admin, topics))
 
     def remove_messages(self, topic: str) -> None:
         """All of a topic, as its retention does in time."""
@@ -161,6 +170,18 @@ mirror: {{enabled: true, bootstrap_servers: "{broker.address}", topic_prefix: "{
         producer = Producer({"bootstrap.servers": self.broker.address})
         producer.produce(self.prefix + stream, value, **options)
         assert producer.flush(10) == 0
+
+
+def _topic_ids(admin: AdminClient, topics: Sequence[str]) -> set[str]:
+    """Those of the ones that exist: a topic that is made anew has another."""
+    ids = set()
+    for found in admin.describe_topics(TopicCollection([*topics])).values():
+        try:
+            ids.add(str(found.result().topic_id))
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+    return ids
 
 
 def as_mirrored(commits: list[CommitRow], events: list[EventRow]) -> list[tuple[Any, Any]]:
