@@ -22,6 +22,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from tests.acceptance.cli_runs import (
     PROGRAM,
+    ended,
     environment,
     started,
     stop,
@@ -125,6 +126,44 @@ def test_a_signal_before_it_is_ready_stops_it_too(home: Path) -> None:
         # machine not even that: then the signal itself ends it.
         assert ran.code in (0, 143, -signal.SIGTERM)
         assert ran.err == ""
+
+
+# Imported by every Python at its start. It is the process that the test started, and none of that
+# one's children, that is told to stop, by a module that swallows what it does not know.
+SWALLOWING = """
+import os, signal, sys
+from importlib.abc import MetaPathFinder
+
+class Swallowing(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "%s" and os.getppid() == %d:
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+            except BaseException:
+                print("swallowed", file=sys.stderr)
+
+sys.meta_path.insert(0, Swallowing())
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "module"),
+    [
+        (["up", "--port", "0"], "tidemark.app.server"),
+        (["serve", "--port", "0", "--workers", "2"], "tidemark.app.server"),
+        (["pipeline"], "tidemark.config"),
+    ],
+)
+def test_a_signal_that_a_module_swallows_while_it_is_loaded_is_not_forgotten(
+    command: list[str], module: str, tmp_path: Path
+) -> None:
+    (tmp_path / "tidemark.yaml").write_text(sample_text())
+    (tmp_path / "sitecustomize.py").write_text(SWALLOWING % (module, os.getpid()))
+    with started(*command, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}) as process:
+        ran = ended(process)
+    assert "swallowed" in ran.err
+    assert ran.code == 0
+    assert "is ready" not in ran.out
 
 
 def test_what_was_accepted_is_there_after_a_restart(home: Path) -> None:

@@ -6,6 +6,7 @@ output        text for people, JSON for programs
 asking        one question to a server
 graphql       one question in GraphQL
 answers       what a server says when it does not do as asked
+stopping      being told to stop
 options       options that commands share: which configuration, which server
 
 configuring   init, check

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from tidemark.cli.stopping import told_again
+
 STOP_WITHIN_S: Final = 5.0
 _POLL_S: Final = 0.5
 
@@ -19,8 +21,10 @@ T = TypeVar("T")
 def run_beside(work: Callable[[threading.Event], T]) -> T:
     """What `work` returns or raises. It is given the event that tells it to stop.
 
-    An interrupt is raised on when the work has stopped.
+    An interrupt is raised on when the work has stopped. One that came before and was swallowed is
+    raised here.
     """
+    told_again()
     stop, done = threading.Event(), threading.Event()
     results: list[T] = []
     failures: list[BaseException] = []

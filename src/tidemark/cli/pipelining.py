@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,6 +15,7 @@ from tidemark.cli.options import Configured, config_option, configuration, json_
 from tidemark.cli.outcome import ExitCode, Terminated
 from tidemark.cli.output import plural, write_json, write_line
 from tidemark.cli.progress import Progress, show_progress
+from tidemark.cli.stopping import hear_no_more
 from tidemark.clock import MICROS_PER_SECOND, Clock, SystemClock
 from tidemark.errors import ConfigError
 from tidemark.ops.workers import follow_parent
@@ -57,7 +57,7 @@ def pipeline(until_caught_up: bool, config_path: Path | None, as_json: bool) -> 
         return run_as_child(
             "the pipeline",
             lambda: _fold(configured, None, until_caught_up=False),
-            on_stop=_hear_no_more,
+            on_stop=hear_no_more,
         )
     return _run(configured, until_caught_up=until_caught_up, as_json=as_json)
 
@@ -73,7 +73,7 @@ def _run(configured: Configured, *, until_caught_up: bool, as_json: bool) -> int
         except (KeyboardInterrupt, Terminated):
             if until_caught_up:
                 raise
-            _hear_no_more()
+            hear_no_more()
     _conclude(configured, shown, as_json=as_json, caught_up=until_caught_up)
     return ExitCode.OK
 
@@ -91,12 +91,6 @@ def _fold(configured: Configured, shown: _Shown | None, *, until_caught_up: bool
         )
 
     run_beside(work)
-
-
-def _hear_no_more() -> None:
-    """What comes now, comes to a program that is leaving anyway."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
 
 
 class _Shown:

@@ -9,7 +9,6 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from types import FrameType
 from typing import Final, NamedTuple
 
 import click
@@ -22,6 +21,7 @@ from tidemark.cli.outcome import (
     usage_error,
 )
 from tidemark.cli.output import discard, survive_any_locale, write_note
+from tidemark.cli.stopping import stop_on
 from tidemark.errors import TidemarkError
 
 
@@ -119,7 +119,7 @@ def program() -> None:
 def run(args: Sequence[str]) -> int:
     """Run a command line and give its exit code. What can be foreseen leaves no traceback."""
     survive_any_locale()
-    signal.signal(signal.SIGTERM, _terminate)
+    stop_on([signal.SIGTERM], lambda: Terminated(ExitCode.TERMINATED))
     as_json = "--json" in args
     try:
         code = program.main(list(args) or ["--help"], "tidemark", standalone_mode=False)
@@ -140,10 +140,6 @@ def run(args: Sequence[str]) -> int:
         return ExitCode.INTERRUPTED
     except Terminated:
         return ExitCode.TERMINATED
-
-
-def _terminate(signum: int, frame: FrameType | None) -> None:
-    raise Terminated(ExitCode.TERMINATED)
 
 
 def _from_click(error: click.ClickException) -> TidemarkError:

@@ -15,7 +15,6 @@ import urllib.request
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -33,6 +32,7 @@ from tidemark.cli.options import (
 )
 from tidemark.cli.outcome import ExitCode, error_document, usage_error
 from tidemark.cli.output import pairs, program_name, write_json, write_line, write_lines
+from tidemark.cli.stopping import hear_no_more, stop_on, told_again
 from tidemark.errors import TidemarkError
 from tidemark.ops.pipeline_status import PipelineStatus
 from tidemark.ops.supervision import Supervised
@@ -125,8 +125,12 @@ def serve(
     if inherited is None:
         return _run(configured, options, [], [], as_json=as_json)
     log_to_stderr()
+
+    def ready(address: str) -> None:
+        told_again()
+
     with _stoppable():
-        _serve(configured.config, sockets=[inherited])
+        _serve(configured.config, sockets=[inherited], on_ready=ready)
     return ExitCode.OK
 
 
@@ -229,6 +233,8 @@ def _run(
     log_to_stderr()
 
     def announce(listening_on: str) -> None:
+        if told_again():
+            return
         place = urlsplit(listening_on)
         base_url = callable_url(place.hostname or "", place.port or 0)
         if as_json:
@@ -324,16 +330,10 @@ def _wait_until_ready(base_url: str) -> None:
 def _stoppable() -> Iterator[None]:
     """Let SIGINT and SIGTERM end what runs inside without an error, at any moment of it."""
 
-    def stop(signum: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
+    stop_on([signal.SIGINT, signal.SIGTERM], KeyboardInterrupt)
     with contextlib.suppress(KeyboardInterrupt):
         yield
-    # What comes now, comes to a program that is leaving anyway.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    hear_no_more()
 
 
 def _welcome(
