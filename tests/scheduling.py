@@ -1,9 +1,9 @@
 """Which process runs which test file, when several run at once.
 
 A process that uses the shared Spark session or the shared Kafka starts a Java of its own, which is
-slow until it is warm. So only two processes get files of the one kind, and one of the other; they
-get them first, since these take longest; all other files go to whoever is free, in their order. A
-file is run by one process from its first test to its last.
+slow until it is warm. So only two processes get files of each kind; they get them first, since
+these take longest; all other files go to whoever is free, in their order. A file is run by one
+process from its first test to its last.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from xdist.workermanage import WorkerController
 ROOT: Final = Path(__file__).parents[1]
 SHARED_SESSION: Final = ROOT / "tests" / "services" / "spark.py"
 SHARED_BROKER: Final = ROOT / "tests" / "services" / "kafka.py"
-# How many processes may use each.
-PROCESSES: Final = {SHARED_SESSION: 2, SHARED_BROKER: 1}
+# How many processes may use each. A file that uses both is one of the first kind here.
+PROCESSES: Final = {SHARED_BROKER: 2, SHARED_SESSION: 2}
 
 
 class FewJavas(LoadFileScheduling):
@@ -64,8 +64,8 @@ class FewJavas(LoadFileScheduling):
 
 @cache
 def service_of(file: str) -> Path | None:
-    """The shared service that a test file, given by its path from the root, can use; of several
-    the one that fewer processes may use."""
+    """The shared service that a test file, given by its path from the root, can use: of several the
+    one that `PROCESSES` names first."""
     path = ROOT / file
     conftests = (folder / "conftest.py" for folder in path.relative_to(ROOT).parents)
     to_look_at = [path, *(ROOT / conftest for conftest in conftests)]
@@ -75,7 +75,7 @@ def service_of(file: str) -> Path | None:
         if looked_at not in seen and looked_at.exists():
             seen.add(looked_at)
             to_look_at += _loaded_by(looked_at)
-    return min(seen & {*PROCESSES}, key=PROCESSES.__getitem__, default=None)
+    return next((service for service in PROCESSES if service in seen), None)
 
 
 @cache

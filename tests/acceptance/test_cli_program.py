@@ -51,7 +51,7 @@ def test_help_loads_no_command(tmp_path: Path) -> None:
     assert heavy.isdisjoint(loaded)
     ours = {name for name in loaded if name.startswith("tidemark.")}
     assert ours == {"tidemark.cli", "tidemark.errors"} | {
-        f"tidemark.cli.{name}" for name in ("program", "outcome", "output")
+        f"tidemark.cli.{name}" for name in ("program", "outcome", "output", "stopping")
     }
 
 

@@ -67,7 +67,10 @@ def _this_process_as(cwd: Path, env: Mapping[str, str]) -> Iterator[None]:
     levels = {name: logging.getLogger(name).level for name in ("py4j", "pyspark", "tidemark.app")}
     os.chdir(cwd)
     try:
-        with patch.dict(os.environ, env, clear=True):
+        with (
+            patch.dict(os.environ, env, clear=True),
+            patch.object(sys, "unraisablehook", sys.unraisablehook),
+        ):
             yield
     finally:
         os.chdir(before)

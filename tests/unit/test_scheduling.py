@@ -117,7 +117,7 @@ def test_a_file_without_one_is_for_everybody(file: str) -> None:
     assert service_of(f"tests/{file}") is None
 
 
-def test_of_two_services_the_scarcer_one_decides() -> None:
+def test_of_two_services_the_broker_decides() -> None:
     assert service_of("tests/contract/test_mirror.py") == SHARED_BROKER
 
 

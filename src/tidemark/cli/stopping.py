@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ def stop_on(signals: Iterable[signal.Signals], exception: Callable[[], BaseExcep
 
     for number in signals:
         signal.signal(number, stop)
-    sys.unraisablehook = _leave_out_what_is_sent_again
+    sys.unraisablehook = partial(_leave_out_what_is_sent_again, sys.unraisablehook)
 
 
 def told_again() -> bool:
@@ -47,6 +48,8 @@ def hear_no_more() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _leave_out_what_is_sent_again(swallowed: UnraisableHookArgs) -> None:
+def _leave_out_what_is_sent_again(
+    tell: Callable[[UnraisableHookArgs], object], swallowed: UnraisableHookArgs
+) -> None:
     if not isinstance(swallowed.exc_value, Terminated | KeyboardInterrupt):
-        sys.__unraisablehook__(swallowed)
+        tell(swallowed)
