@@ -124,6 +124,12 @@ class LedgerUnavailable(LedgerError):
     code = "ledger_unavailable"
 
 
+class LedgerDamaged(LedgerError):
+    """The store holds what Tidemark has not written, or not all that it has."""
+
+    code = "ledger_damaged"
+
+
 class QueueFull(LedgerError):
     """More events wait for the ledger than the configured bound."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -99,6 +100,43 @@ async def test_what_is_in_kafka_is_proven_from_the_ledger(
         assert found.events >= events
         await fill(ledger, f"after-{events}", [30])
         await world.mirror()
+
+
+async def test_a_stranger_before_the_first_message_of_a_partition_is_named(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await append(ledger, draft("first", causality_key="run"))
+    [first] = await mirrored(world, ledger)
+    other = 0 if first.partition else 1
+    await asyncio.to_thread(world.write, "usage", b"{}", partition=other)
+    for number in range(2):
+        _, place, message = await difference(world, ledger)
+        assert place == f"{world.prefix}usage[{other}]@0"
+        assert message == "the mirror has not written this message"
+        # Some of these go to the same partition, behind it.
+        await append(ledger, *(draft(f"{number}-{n}") for n in range(3)))
+        await world.mirror()
+
+
+async def test_messages_may_be_looked_at_for_as_long_as_it_takes(
+    sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await append(ledger, *(draft(f"{n}", causality_key="run") for n in range(3)))
+    [first, *_, last] = await mirrored(world, ledger)
+    monkeypatch.setattr(position, "ANSWER_WITHIN_S", 1.0)
+
+    def read() -> int:
+        found = 0
+        with reading(world.config) as consumer:
+            end = last.offset + 1
+            for _ in messages(consumer, last.topic, last.partition, first.offset, end):
+                time.sleep(1.2)
+                found += 1
+        return found
+
+    assert await asyncio.to_thread(read) == 3
 
 
 @pytest.mark.parametrize(

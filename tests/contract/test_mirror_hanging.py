@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,16 +26,18 @@ from tidemark.mirror.messages import encode_commit
 from tidemark.mirror.position import ends_of, last_commit, reading
 
 ANSWER_WITHIN_S: Final = 30.0
-# One that was killed is taken back when this has passed.
-SOON_BACK: Final = {
+PROMPT: Final = {
+    # One that was killed is taken back when this has passed.
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "500",
+    # How often it looks for transactions that take too long.
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
 }
 
 
 @pytest.fixture(scope="module")
 def forgetful() -> Iterator[KafkaBroker]:
-    with KafkaBroker(settings=SOON_BACK) as broker:
+    with KafkaBroker(settings=PROMPT) as broker:
         yield broker
 
 
@@ -312,10 +315,42 @@ async def test_a_commit_that_tells_of_what_is_not_there_is_not_gone_on_from(
     assert last is not None
     with somebody_else(world.broker, (quiet, b"{}")):
         pass
-    told = msgspec.structs.replace(last, offsets={quiet: {"0": [("0", "0")]}})
+    # Two of its messages would be behind the end of the partition.
+    told = msgspec.structs.replace(last, counts={quiet: 3}, offsets={quiet: {"0": [("0", "2")]}})
     world.write("tidemark.commits", encode_commit(told))
     with pytest.raises(MirrorRefused, match="of the last 6 events that commits tell of, 3 are in"):
         await world.mirror()
+
+
+async def test_a_transaction_that_took_too_long_is_no_other_mirror(
+    sqlite_home: LedgerHome,
+    tmp_path: Path,
+    forgetful: KafkaBroker,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The machine was asleep, say. Brokers give it up, and have one word for both."""
+    ledger = await sqlite_home.open()
+    world = MirrorWorld(tmp_path, sqlite_home.url, forgetful)
+    world.configure(mirror__options='{"transaction.timeout.ms": 1000}')
+    await fill(ledger, "first", [30])
+    await world.mirror()
+    await fill(ledger, "second", [20])
+    asleep = ["mirror.before_commit"]
+
+    def sleep_at(point: str) -> None:
+        if point in asleep:
+            asleep.clear()
+            time.sleep(3)
+
+    monkeypatch.setattr(sending, "crash_point", sleep_at)
+    with world.mirroring() as failures:
+        told = await told_of(ledger, lambda state: state.error is not None)
+        assert told.error is not None
+        assert told.error.code == "mirror_unavailable"
+        assert "given up a transaction that took longer than 1 s" in told.error.message
+        await told_of(ledger, lambda state: state.last_sequence == 50 and state.error is None)
+        assert not failures
+    await assert_mirrored(world, ledger)
 
 
 def test_nothing_hangs_where_somebody_writes_meanwhile() -> None:

@@ -7,13 +7,15 @@ import json
 import random
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.contract.events import draft
+from tests.contract.mirrored import assert_mirrored, ledger_and_world, told_of
 from tests.contract.stores import LedgerHome, all_events, append
-from tidemark.errors import LedgerUnavailable
+from tidemark.errors import LedgerDamaged, LedgerUnavailable
 from tidemark.ledger import reading as ledger_reading
 from tidemark.ledger.port import CommitRow, LedgerStore
 from tidemark.mirror import ahead
@@ -78,7 +80,7 @@ async def test_an_event_that_cannot_be_read_is_named(
     ledger = await home.open()
     await append(ledger, draft("small"), draft("large", data=f'{{"a":"{"x" * 90_000}"}}'))
     monkeypatch.setattr(ledger_reading, "MOST_TEXT_BYTES", 80_000)
-    with pytest.raises(LedgerUnavailable, match="the event 2 is too large"):
+    with pytest.raises(LedgerDamaged, match="the event 2 is too large"):
         await CommitReader(ledger).after(0)
 
 
@@ -171,3 +173,29 @@ async def test_what_cannot_be_sent_next_does_not_keep_from_sending_this(
     with pytest.raises(LookupError):
         await asyncio.to_thread(coming.take)
     coming.close()
+
+
+async def test_a_ledger_that_cannot_be_mirrored_is_told_of_until_it_is_mended(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await append(ledger, draft("first"), draft("second"))
+
+    async def write(tenant: bytes) -> None:
+        """As somebody with the file in his hands could."""
+        changed = f"SET tenant_id = CAST(x'{tenant.hex()}' AS TEXT) WHERE ingress_sequence = 2"
+        await sqlite_home.sql(f"UPDATE events {changed}")
+
+    await sqlite_home.sql("DROP TRIGGER events_no_update")
+    await write(b"\xff")
+    with world.mirroring() as failures:
+        told = await told_of(ledger, lambda state: state.error is not None)
+        assert told.error is not None
+        assert told.error.code == "ledger_damaged"
+        assert "events after 0 cannot be read" in told.error.message
+        # It goes on telling, so that nobody takes it for dead.
+        await told_of(ledger, lambda now: now.told_at > told.told_at)
+        await write(b"acme")
+        await told_of(ledger, lambda state: state.last_sequence == 2 and state.error is None)
+        assert not failures
+    await assert_mirrored(world, ledger)

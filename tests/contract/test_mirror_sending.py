@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from tests.contract.mirrored import assert_mirrored, fill, ledger_and_world
 from tests.contract.stores import LedgerHome
+from tidemark.clock import SystemClock
 from tidemark.mirror import kafka, sending
 from tidemark.mirror.errors import MirrorUnavailable
 from tidemark.mirror.messages import Messages
@@ -43,7 +44,7 @@ async def test_a_sender_that_is_closed_is_gone_at_once(
     no_topics: Any = None
 
     def work(held: set[int]) -> None:
-        sender = sending.Sender(world.config, "ledger", no_topics, lambda: False)
+        sender = sending.Sender(world.config, "ledger", no_topics, SystemClock(), lambda: False)
         try:
             assert threads_of_kafka() > before
             if fails == "begin":

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.events import draft
+from tests.contract.events import HOUR, ManualClock, draft
 from tests.contract.mirrored import (
     all_places,
     assert_mirrored,
@@ -18,9 +18,11 @@ from tests.contract.mirrored import (
     told_of,
 )
 from tests.contract.stores import LedgerHome, append
+from tests.services.kafka import shared_broker
 from tests.services.mirroring import MirrorWorld
+from tidemark.clock import SystemClock
 from tidemark.ledger.port import CopyState
-from tidemark.mirror import following, position
+from tidemark.mirror import following, position, topics
 from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable
 from tidemark.mirror.messages import CommitRecord
 from tidemark.mirror.places import UNKNOWN
@@ -123,6 +125,50 @@ async def test_an_event_too_large_for_the_client_is_named_and_nothing_is_skipped
         await asyncio.to_thread(world.set_option, topic, "max.message.bytes", "4000000")
     await world.mirror()
     await assert_mirrored(world, ledger)
+
+
+async def test_times_ahead_of_the_brokers_are_taken_by_topics_that_the_mirror_makes(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    """The clock was once ahead by a day, and the ledger goes on from there."""
+    ledger = await sqlite_home.open(ManualClock(SystemClock().wall_us() + 24 * HOUR))
+    world = MirrorWorld(tmp_path, sqlite_home.url, shared_broker())
+    await append(ledger, draft("first"))
+    await world.mirror()
+    usage = f"{world.prefix}usage"
+    await asyncio.to_thread(world.set_option, usage, "message.timestamp.after.max.ms", "3600000")
+    await append(ledger, draft("second"))
+    said = rf"{usage} did not take the event 2: its time is too far from that of the brokers"
+    with pytest.raises(MirrorUnavailable, match=said):
+        await world.mirror()
+    await asyncio.to_thread(world.set_option, usage, "message.timestamp.after.max.ms", "1" * 18)
+    await world.mirror()
+    await assert_mirrored(world, ledger)
+
+
+async def test_brokers_that_do_not_know_of_a_bound_for_times_are_not_asked_for_it(
+    sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "_ANY_TIME", {"message.timestamp.of.another.broker": "1"})
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await fill(ledger, "events", [3])
+    await world.mirror()
+    await assert_mirrored(world, ledger)
+
+
+async def test_topics_that_give_messages_other_times_are_refused_and_named(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    """Readers find commits by their times."""
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await fill(ledger, "events", [20])
+    await world.mirror()
+    option = "message.timestamp.type"
+    await asyncio.to_thread(world.set_option, world.commits_topic, option, "LogAppendTime")
+    world.configure(mirror__allow_short_retention=True)
+    assert f"times of its own: it has {option}=LogAppendTime" in await refused(world)
+    await asyncio.to_thread(world.set_option, world.commits_topic, option, "CreateTime")
+    await world.mirror()
 
 
 async def test_two_ledgers_that_begin_with_the_same_topics_do_not_mix(

@@ -14,7 +14,7 @@ import pytest
 
 from tests.contract.events import START, draft
 from tests.contract.stores import LedgerHome, all_events, append
-from tidemark.errors import LedgerUnavailable
+from tidemark.errors import LedgerDamaged
 from tidemark.ingress.drafts import Draft
 from tidemark.ledger import postgres, reading, sqlite
 from tidemark.ledger.event_json import event_view
@@ -96,9 +96,9 @@ async def test_events_are_spelt_as_the_api_shows_them(home: LedgerHome, seed: in
 async def test_events_that_are_not_there_are_missed(home: LedgerHome) -> None:
     ledger = await home.open()
     await append(ledger, *(draft(f"{n}") for n in range(3)))
-    with pytest.raises(LedgerUnavailable, match="all events from 4 to 5"):
+    with pytest.raises(LedgerDamaged, match="all events from 4 to 5"):
         await read(ledger, 0, 5)
-    with pytest.raises(LedgerUnavailable, match="all events from 2 to 5"):
+    with pytest.raises(LedgerDamaged, match="all events from 2 to 5"):
         spelt([await ledger.read_text(0, 1), await ledger.read_text(2, 3)], 0, 5)
 
 
@@ -128,7 +128,7 @@ async def test_what_nobody_could_send_is_not_spelt(
     if column == "quantity":
         # As in the store that has no type for it.
         altered = altered._replace(plain_quantity=from_sortable)
-    with pytest.raises(LedgerUnavailable, match=f"events after 0 cannot be read: .*{why}"):
+    with pytest.raises(LedgerDamaged, match=f"events after 0 cannot be read: .*{why}"):
         spelt([altered], 0, 1)
 
 
@@ -141,7 +141,7 @@ async def test_a_hash_of_another_length_is_not_taken_for_parts_of_others(home: L
         odd = f"x'{digits}'" if home.kind == "sqlite" else f"'\\x{digits}'"
         where = f"ingress_sequence = {sequence}"
         await home.sql(f"UPDATE events SET content_hash = {odd} WHERE {where}")
-    with pytest.raises(LedgerUnavailable, match="content_hash has 1 texts for 3 events"):
+    with pytest.raises(LedgerDamaged, match="content_hash has 1 texts for 3 events"):
         await read(ledger, 0, 3)
 
 
@@ -180,7 +180,7 @@ async def test_texts_of_the_same_events_in_two_orders_are_not_put_together(
         backwards = by_sequence.replace("BY ingress_sequence)", "BY ingress_sequence DESC)")
     assert backwards != by_sequence
     monkeypatch.setattr(module, "_RARE_TEXTS", backwards)
-    with pytest.raises(LedgerUnavailable, match="in two orders"):
+    with pytest.raises(LedgerDamaged, match="in two orders"):
         await ledger.read_text(0, 3)
 
 

@@ -9,6 +9,9 @@ from typing import Final
 
 import pytest
 
+from tidemark.errors import ConfigError
+from tidemark.mirror.errors import client_needed
+
 WITHOUT_IT: Final = "import sys; sys.modules['confluent_kafka'] = None; "
 MIRROR: Final = """
 from tidemark.cli.program import run
@@ -53,3 +56,21 @@ mirror: {{enabled: true, bootstrap_servers: "127.0.0.1:1"}}
     assert "the client of Kafka is not installed" in done.stderr
     assert "pip install 'tidemark[kafka]'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ModuleNotFoundError("no", name="confluent_kafka"), "is not installed"),
+        (ModuleNotFoundError("no", name="confluent_kafka.cimpl"), "is not installed"),
+        (ImportError("no such symbol", name="confluent_kafka.cimpl"), "loaded: no such symbol"),
+    ],
+)
+def test_a_client_that_cannot_be_loaded_is_told_of(error: ImportError, said: str) -> None:
+    with pytest.raises(ConfigError, match=said), client_needed():
+        raise error
+
+
+def test_what_else_cannot_be_loaded_is_no_matter_of_the_client() -> None:
+    with pytest.raises(ModuleNotFoundError, match="no"), client_needed():
+        raise ModuleNotFoundError("no", name="tidemark.of_nobody")

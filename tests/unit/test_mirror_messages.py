@@ -20,6 +20,7 @@ from tidemark.mirror.messages import (
     commit_messages,
     commit_record,
     decode_commit,
+    encode_commit,
     event_messages,
     runs_of,
 )
@@ -106,7 +107,7 @@ def test_content_that_is_no_json_leaves_the_message_whole() -> None:
 
 
 def test_a_commit_says_where_its_messages_are_and_what_they_come_to() -> None:
-    commit = CommitRow(1_735_689_600_250_001, 41, 44, b"\x02" * 32)
+    commit = CommitRow(1_735_689_600_250_001, 41, 46, b"\x02" * 32)
     places = {("usage", 0): [(17, 18), (20, 20)], ("trades", 2): [(5, 5)], ("usage", 1): [(7, 8)]}
     record = commit_record("L", commit, places, 5, {"usage": 30, "trades": 9})
     sent = commit_messages([commit], [record])
@@ -116,7 +117,7 @@ def test_a_commit_says_where_its_messages_are_and_what_they_come_to() -> None:
         "ledgerId": "L",
         "receivedAt": "2025-01-01T00:00:00.250001Z",
         "first": "41",
-        "last": "44",
+        "last": "46",
         "chain": "02" * 32,
         "checksum": "5",
         "counts": {"usage": 5, "trades": 1},
@@ -127,7 +128,7 @@ def test_a_commit_says_where_its_messages_are_and_what_they_come_to() -> None:
         "totals": {"usage": "30", "trades": "9"},
     }
     found = decode_commit(value)
-    assert (found.received_at_us, found.last_sequence) == (commit.received_at, 44)
+    assert (found.received_at_us, found.last_sequence) == (commit.received_at, 46)
     assert list(found.runs()) == [
         ("usage", 0, 17, 18),
         ("usage", 0, 20, 20),
@@ -136,10 +137,43 @@ def test_a_commit_says_where_its_messages_are_and_what_they_come_to() -> None:
     ]
 
 
+SOUND = commit_record(
+    "L", CommitRow(7, 1, 3, b"\x02" * 32), {("usage", 0): [(4, 5), (7, 7)]}, 5, {"usage": 3}
+)
+
+
 def test_what_is_no_commit_is_not_taken_for_one() -> None:
     for text in (b"", b"{}", b"null", b'{"ledgerId":1}'):
         with pytest.raises(msgspec.MsgspecError):
             decode_commit(text)
+    assert decode_commit(encode_commit(SOUND)) == SOUND
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"received_at": "yesterday"},
+        {"received_at": "2025-13-01T00:00:00.000000Z"},
+        {"first": "one"},
+        {"last": "2"},
+        {"last": ""},
+        {"chain": "02"},
+        {"chain": "zz" * 32},
+        {"checksum": "-1"},
+        {"totals": {"usage": "many"}},
+        {"counts": {"usage": 2}},
+        # Its events would be left out as if only time had passed.
+        {"counts": {}, "offsets": {}},
+        {"offsets": {"usage": {"0": [("4", "5")]}}},
+        {"offsets": {"usage": {"zero": [("4", "6")]}}},
+        {"offsets": {"trades": {"0": [("4", "6")]}}},
+    ],
+    ids=str,
+)
+def test_a_commit_that_says_what_cannot_be_is_none(change: dict[str, Any]) -> None:
+    forged = msgspec.structs.replace(SOUND, **change)
+    with pytest.raises(msgspec.MsgspecError):
+        decode_commit(encode_commit(forged))
 
 
 @given(st.sets(st.integers(0, 60)))

@@ -9,17 +9,17 @@ import contextlib
 import gc
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from tidemark.app.only_one import only_one
-from tidemark.app.store_loop import StoreLoop
+from tidemark.app.store_loop import StoreLoop, closing
 from tidemark.clock import MICROS_PER_SECOND, Clock, SystemClock
 from tidemark.config import Config
-from tidemark.errors import LedgerUnavailable, TidemarkError
+from tidemark.errors import LedgerDamaged, LedgerUnavailable, TidemarkError
 from tidemark.ledger.opening import open_ledger
 from tidemark.ledger.port import LedgerStore
 from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable
@@ -104,7 +104,7 @@ class _Runner:
 
     def caught_up(self) -> Mirrored | None:
         with (
-            self._ledger() as ledger,
+            closing(self._stores, self._open_ledger()) as ledger,
             self._begun(ledger, MirrorTeller(ledger, self._clock)) as mirror,
         ):
             mirror.run(until_caught_up=True, on_progress=self._on_progress)
@@ -115,7 +115,7 @@ class _Runner:
     def keep_mirroring(self) -> None:
         while not self._stop.is_set():
             try:
-                with self._ledger() as ledger:
+                with closing(self._stores, self._open_ledger()) as ledger:
                     self._follow(ledger)
             except LedgerUnavailable as error:
                 self._pause(error)
@@ -126,7 +126,7 @@ class _Runner:
             try:
                 with self._begun(ledger, teller) as mirror:
                     mirror.run(until_caught_up=False, on_progress=self._told)
-            except (MirrorUnavailable, MirrorRefused) as error:
+            except (MirrorUnavailable, MirrorRefused, LedgerDamaged) as error:
                 self._pause(error, partial(self._tell, teller, error))
             except TidemarkError as error:
                 self._tell(teller, error)
@@ -147,13 +147,8 @@ class _Runner:
             self._stop.wait(min(left_us, TELL_EVERY_US) / MICROS_PER_SECOND)
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
-    @contextlib.contextmanager
-    def _ledger(self) -> Iterator[LedgerStore]:
-        ledger = self._stores.wait(open_ledger(self._config, self._clock))
-        try:
-            yield ledger
-        finally:
-            self._stores.wait(ledger.close())
+    def _open_ledger(self) -> Coroutine[Any, Any, LedgerStore]:
+        return open_ledger(self._config, self._clock)
 
     @contextlib.contextmanager
     def _begun(self, ledger: LedgerStore, teller: MirrorTeller) -> Iterator[Mirror]:

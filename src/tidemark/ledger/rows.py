@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from tidemark.errors import LedgerUnavailable
+from tidemark.errors import LedgerDamaged
 from tidemark.ledger.port import EventRow, RejectRow
 from tidemark.ledger.sequencer import Head, Placement, Stored
 
@@ -63,7 +63,7 @@ def rare_texts(texts: Sequence[bytes], common: Mapping[str, bytes]) -> dict[str,
     that were read with the common columns: else texts would be taken for those of other events."""
     sequences, *rare = texts
     if sequences != common["ingress_sequence"]:
-        raise LedgerUnavailable(
+        raise LedgerDamaged(
             "the ledger's database gave the same events in two orders",
             hint="Look for a setting or an extension that changes how it reads.",
         )

@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.errors import LedgerUnavailable
+from tidemark.errors import LedgerDamaged
 from tidemark.ledger.port import HASH_BYTES, NO_TEXT, TEXT_END, EventText
 from tidemark.ledger.rows import EVENT_COLUMNS
 from tidemark.timestamps import MAX_TIMESTAMP_US, MIN_TIMESTAMP_US
@@ -23,7 +23,7 @@ from tidemark.timestamps import MAX_TIMESTAMP_US, MIN_TIMESTAMP_US
 Columns: TypeAlias = dict[str, pa.Array]
 
 _NUMBERS: Final = ("ingress_sequence", "received_at", "occurred_at")
-_ALWAYS_THERE: Final = (*_NUMBERS, "tenant_id", "stream", "idempotency_key")
+_ALWAYS_THERE: Final = (*_NUMBERS, "tenant_id", "stream", "idempotency_key", "content_hash")
 # What JSON has otherwise between quotes.
 _ESCAPED: Final = b'"\\' + bytes(range(0x20))
 _TYPES: Final = {n: pa.int64() if n in _NUMBERS else pa.string() for n in EVENT_COLUMNS}
@@ -87,12 +87,12 @@ def spelling_of(texts: Iterable[EventText], after: int, upto: int) -> Spelling:
                 break
             pages.append((columns["stream"], columns["causality_key"], values_of(columns)))
         except (pa.ArrowException, ValueError) as error:
-            raise LedgerUnavailable(
+            raise LedgerDamaged(
                 f"events after {position:,} cannot be read: {error}", hint=_FOREIGN
             ) from error
         position += text.event_count
     if position != upto:
-        raise LedgerUnavailable(
+        raise LedgerDamaged(
             f"the ledger does not have all events from {position + 1:,} to {upto:,}",
             hint=_FOREIGN,
         )

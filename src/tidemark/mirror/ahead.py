@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from tidemark.errors import LedgerUnavailable
+from tidemark.errors import LedgerDamaged
 from tidemark.ledger.port import CommitRow, EventText, LedgerStore, TextTooLarge
 from tidemark.ledger.spelling import Spelling, spelling_of
 from tidemark.mirror.chunks import Chunk
@@ -80,7 +80,7 @@ class CommitReader:
                 text = await self._ledger.read_text(position, upto)
             except TextTooLarge as error:
                 if upto == position + 1:
-                    raise LedgerUnavailable(
+                    raise LedgerDamaged(
                         f"the event {upto:,} is too large to be mirrored",
                         hint="No event as large is let in. Look at who has written it.",
                     ) from error

@@ -31,11 +31,14 @@ def client_needed() -> Iterator[None]:
     """Around what loads Kafka's client, which is there only for those who have asked for it."""
     try:
         yield
-    except ModuleNotFoundError as error:
-        if error.name != "confluent_kafka":
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "confluent_kafka":
             raise
+        is_there = not isinstance(error, ModuleNotFoundError)
         raise ConfigError(
-            "the client of Kafka is not installed",
+            f"the client of Kafka cannot be loaded: {error}"
+            if is_there
+            else "the client of Kafka is not installed",
             hint="Install Tidemark with it: pip install 'tidemark[kafka]'.",
             field="mirror",
         ) from error

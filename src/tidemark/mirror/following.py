@@ -65,7 +65,7 @@ class Mirror:
         self._stop = stop
         self._reader = CommitReader(ledger)
         self._topics = Topics(config)
-        self._sender = Sender(config, ledger.ledger_id, self._topics, stop.is_set)
+        self._sender = Sender(config, ledger.ledger_id, self._topics, clock, stop.is_set)
         self._totals: dict[str, int] = {}
         self.last_sequence = 0
         self.received_at = 0

@@ -18,6 +18,10 @@ T = TypeVar("T")
 # An answer that takes longer than this is none.
 ANSWER_WITHIN_S: Final = 15.0
 TRANSACTION_WITHIN_S: Final = 60.0
+_TIMEOUT_MS: Final = "transaction.timeout.ms"
+# Less than the most that brokers allow by default. Nobody waits for it but a mirror that sleeps:
+# who takes over from a dead one ends its transaction at once.
+_GIVEN_UP_AFTER_MS: Final = 600_000
 _QUEUED_KBYTES: Final = 64 * 1024
 # An event's envelope around its content, and what Kafka puts around both.
 _ENVELOPE_BYTES: Final = 64 * 1024
@@ -43,8 +47,8 @@ def producer(config: Config, ledger_id: str, on_error: Callable[[KafkaError], No
         _settings(config.mirror, on_error)
         | {
             "transactional.id": ledger_id,
-            "transaction.timeout.ms": int(TRANSACTION_WITHIN_S * 1000),
-            "message.timeout.ms": int(ANSWER_WITHIN_S * 2000),
+            _TIMEOUT_MS: given_up_after_ms(config),
+            "message.timeout.ms": min(int(ANSWER_WITHIN_S * 2000), given_up_after_ms(config)),
             "message.max.bytes": most_message_bytes(config) + _ENVELOPE_BYTES,
             "queue.buffering.max.kbytes": _QUEUED_KBYTES,
             "queue.buffering.max.messages": 1_000_000,
@@ -56,6 +60,19 @@ def producer(config: Config, ledger_id: str, on_error: Callable[[KafkaError], No
             "allow.auto.create.topics": False,
         },
     )
+
+
+def given_up_after_ms(config: Config) -> int:
+    """How long a transaction may take before the brokers end it by themselves."""
+    wanted = config.mirror.options.get(_TIMEOUT_MS, _GIVEN_UP_AFTER_MS)
+    try:
+        return int(wanted)
+    except ValueError as error:
+        raise ConfigError(
+            f"{_TIMEOUT_MS} in mirror.options is {wanted!r}, and no number of milliseconds",
+            hint="Leave it out, and it is ten minutes.",
+            field="mirror.options",
+        ) from error
 
 
 def consumer(config: Config, *, sees_all: bool = False) -> Consumer:

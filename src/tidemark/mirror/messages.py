@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from tidemark.errors import EventRejected
 from tidemark.ledger.port import CommitRow, LedgerStore
 from tidemark.ledger.spelling import SpeltEvents, spelt
 from tidemark.timestamps import format_timestamp, parse_timestamp
@@ -20,6 +21,8 @@ COMMITS_TOPIC: Final = "tidemark.commits"
 SEQUENCE_HEADER: Final = "tidemark-ingress-sequence"
 MOST_COMMITS: Final = 2_000
 """As many as are sent in one transaction."""
+
+_CHAIN_BYTES: Final = 32
 
 Target: TypeAlias = tuple[str, int]
 """A topic and a partition of it."""
@@ -92,7 +95,33 @@ class CommitRecord(msgspec.Struct, frozen=True, rename="camel"):
 
 
 encode_commit: Final = msgspec.json.Encoder().encode
-decode_commit: Final = msgspec.json.Decoder(CommitRecord).decode
+_decode_commit: Final = msgspec.json.Decoder(CommitRecord).decode
+
+
+def decode_commit(value: bytes) -> CommitRecord:
+    """Raises `msgspec.MsgspecError` for what is none, or says what cannot be."""
+    commit = _decode_commit(value)
+    try:
+        numbers = int(commit.checksum), *map(int, commit.totals.values())
+        is_sound = (
+            commit.received_at_us >= 0
+            and min(numbers) >= 0
+            and len(bytes.fromhex(commit.chain)) == _CHAIN_BYTES
+            and _counted(commit) == commit.counts
+            and sum(commit.counts.values()) == commit.last_sequence - int(commit.first) + 1
+        )
+    except (ValueError, EventRejected) as error:
+        raise msgspec.ValidationError(str(error)) from error
+    if not is_sound:
+        raise msgspec.ValidationError("what it says does not agree")
+    return commit
+
+
+def _counted(commit: CommitRecord) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for topic, _, first, last in commit.runs():
+        counts[topic] = counts.get(topic, 0) + last - first + 1
+    return counts
 
 
 def commit_messages(commits: Iterable[CommitRow], records: Sequence[CommitRecord]) -> Messages:

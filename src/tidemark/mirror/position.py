@@ -129,9 +129,10 @@ def decoded(message: Received) -> CommitRecord:
 def places_in(consumer: Consumer, commits: Iterable[CommitRecord]) -> Iterator[tuple[int, Place]]:
     """Where each event of commits that follow one another is, by its sequence, if it still is."""
     for (topic, partition), runs in joined(commits).items():
-        low, _ = ends(consumer, topic, partition)
+        low, high = ends(consumer, topic, partition)
         for first, last in runs:
-            for message in messages(consumer, topic, partition, max(low, first), last + 1):
+            begin, end = max(low, first), min(high, last + 1)
+            for message in messages(consumer, topic, partition, begin, end):
                 sequence = sequence_of(message)
                 if sequence is not None:
                     yield sequence, Place(partition, message.offset() or 0)
@@ -155,7 +156,9 @@ def count_there(consumer: Consumer, commits: Iterable[CommitRecord]) -> int:
     found = 0
     for (topic, partition), runs in joined(commits).items():
         told = {offset for first, last in runs for offset in range(first, last + 1)}
-        span = messages(consumer, topic, partition, runs[0][0], runs[-1][1] + 1)
+        low, high = ends(consumer, topic, partition)
+        first, end = max(low, runs[0][0]), min(high, runs[-1][1] + 1)
+        span = messages(consumer, topic, partition, first, end)
         found += sum(message.offset() in told for message in span)
     return found
 
@@ -200,9 +203,10 @@ def messages(
                 continue
             error = message.error()
             if error is None and (message.offset() or 0) < end:
-                deadline = time.monotonic() + ANSWER_WITHIN_S
                 if message.value() is not None:
                     yield message
+                # What is done with a message takes as long as it does.
+                deadline = time.monotonic() + ANSWER_WITHIN_S
             elif error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
                 raise MessagesGone(
                     f"{topic}[{partition}] has nothing at offset {message.offset()} any more",

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException
 
+from tidemark.clock import Clock
 from tidemark.config import Config
 from tidemark.crash import crash_point
 from tidemark.mirror.chunks import Chunk, Routes
@@ -22,6 +23,7 @@ from tidemark.mirror.kafka import (
     ANSWER_WITHIN_S,
     TRANSACTION_WITHIN_S,
     failure,
+    given_up_after_ms,
     is_fenced,
     producer,
 )
@@ -43,6 +45,7 @@ _IN_TROUBLE_S: Final = 5.0
 _SEEN_WITHIN_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.002
 _AT_ONCE: Final = 200
+_MICROS_PER_MS: Final = 1000
 
 
 Places: TypeAlias = Callable[[], PlaceColumns]
@@ -66,9 +69,16 @@ class Sender:
     """Sends in the name of a ledger. What it begins by, `begin`, ends what others had begun."""
 
     def __init__(
-        self, config: Config, ledger_id: str, topics: Topics, stopped: Callable[[], bool]
+        self,
+        config: Config,
+        ledger_id: str,
+        topics: Topics,
+        clock: Clock,
+        stopped: Callable[[], bool],
     ) -> None:
         self._config = config
+        self._clock = clock
+        self._begun_us: int | None = None
         self._ledger_id = ledger_id
         self._topics = topics
         self._stopped = stopped
@@ -118,7 +128,7 @@ class Sender:
         exactly: bool,
     ) -> Places:
         try:
-            self._producer.begin_transaction()
+            self._begin_transaction()
             crash_point("mirror.begun")
             routes = self._routes(chunk, totals)
             watched = (
@@ -150,6 +160,10 @@ class Sender:
         self._wait_until_seen(sent.ends)
         totals.update(sent.totals)
         return watched.places
+
+    def _begin_transaction(self) -> None:
+        self._begun_us = self._clock.elapsed_us()
+        self._producer.begin_transaction()
 
     def _require_commits_before(self, chunk: Chunk) -> None:
         """They may be of somebody else by now, or gone."""
@@ -214,7 +228,7 @@ class Sender:
     def end(self, targets: Collection[Target], is_committed: bool) -> None:
         """Sends to these partitions what says nothing, and with it ends what hangs there."""
         try:
-            self._producer.begin_transaction()
+            self._begin_transaction()
             for topic, partition in targets:
                 self._producer.produce(topic, partition=partition)
             self._producer.flush(ANSWER_WITHIN_S)
@@ -375,9 +389,24 @@ class Sender:
 
     def _failure(self, error: KafkaException, doing: str) -> MirrorFenced | MirrorUnavailable:
         found = failure(error, doing)
+        if isinstance(found, MirrorFenced) and self._has_timed_out():
+            # Kafka has the same word for it.
+            return MirrorUnavailable(
+                "the brokers have given up a transaction that took longer than"
+                f" {given_up_after_ms(self._config) / 1000:g} s",
+                hint="The mirror was held up, or a commit is very large: then set"
+                " transaction.timeout.ms in mirror.options higher. It goes on by itself.",
+                field="mirror.options",
+            )
         if isinstance(found, MirrorUnavailable) and self._trouble.said:
             found.message += f" ({self._trouble.said})"
         return found
+
+    def _has_timed_out(self) -> bool:
+        if self._begun_us is None:
+            return False
+        took_us = self._clock.elapsed_us() - self._begun_us
+        return took_us >= given_up_after_ms(self._config) * _MICROS_PER_MS
 
 
 def _wants_an_end(error: KafkaError) -> bool:

@@ -63,9 +63,10 @@ class MirrorTeller:
         while True:
             await asyncio.sleep(TELL_EVERY_US / MICROS_PER_SECOND)
             async with self._turn:
-                if self._step is None:
+                # Read once: it ends in another thread.
+                if (step := self._step) is None:
                     continue
-                what, began_us = self._step
+                what, began_us = step
                 took_us = self._clock.elapsed_us() - began_us
                 if took_us < SLOW_AFTER_US:
                     continue

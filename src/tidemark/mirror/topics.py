@@ -19,6 +19,11 @@ from tidemark.mirror.messages import COMMITS_TOPIC
 from tidemark.mirror.position import ends, messages
 
 _FOR_EVER: Final = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
+# Readers find a commit by the time that the ledger gave it.
+_OWN_TIMES: Final = {"message.timestamp.type": "CreateTime"}
+# The ledger's times may be ahead of the brokers' clocks, which Kafka bears for an hour by default.
+# Brokers before 3.6 do not know this, and bear it for ever.
+_ANY_TIME: Final = {"message.timestamp.after.max.ms": str(2**63 - 1)}
 _MESSAGE_BYTES: Final = "max.message.bytes"
 _BROKERS_CHOICE: Final = -1
 _TOLD_WITHIN_S: Final = 5.0
@@ -66,7 +71,7 @@ class Topics:
         there = self._there()
         missing = [topic for topic in topics if topic not in there]
         if missing:
-            self._make(missing)
+            self._make(missing, _ANY_TIME)
         present = [topic for topic in topics if topic in there]
         if present:
             self._require_right(present)
@@ -136,8 +141,14 @@ class Topics:
             raise failure(error, "asking for the topics") from error
         return {name: topic for name, topic in found.items() if topic.error is None}
 
-    def _make(self, topics: Collection[str]) -> None:
-        settings = _FOR_EVER | {_MESSAGE_BYTES: str(most_message_bytes(self._config))}
+    def _make(self, topics: Collection[str], extra: Mapping[str, str]) -> None:
+        settings = {
+            **_FOR_EVER,
+            **_OWN_TIMES,
+            _MESSAGE_BYTES: str(most_message_bytes(self._config)),
+            **extra,
+        }
+        unknown = []
         wanted = [
             NewTopic(
                 topic,
@@ -155,6 +166,9 @@ class Topics:
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
                     continue
+                if error.args[0].code() == KafkaError.INVALID_CONFIG and extra:
+                    unknown.append(topic)
+                    continue
                 if error.args[0].code() in (
                     KafkaError.INVALID_REPLICATION_FACTOR,
                     KafkaError.POLICY_VIOLATION,
@@ -170,6 +184,8 @@ class Topics:
                         field="mirror",
                     ) from error
                 raise failure(error, f"making the topic {topic}") from error
+        if unknown:
+            self._make(unknown, {})
 
     def _require_right(self, topics: Collection[str]) -> None:
         resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
@@ -180,11 +196,16 @@ class Topics:
                 found = described.result()
             except KafkaException as error:
                 raise failure(error, f"asking for the settings of {resource.name}") from error
-            wrong = {
-                name: found[name].value
-                for name, wanted in _FOR_EVER.items()
-                if name in found and found[name].value != wanted
-            }
+            settings = {name: entry.value for name, entry in found.items()}
+            if wrong := _other_than(_OWN_TIMES, settings):
+                raise MirrorRefused(
+                    f"the topic {resource.name} gives messages times of its own: it has"
+                    f" {_said(wrong)}",
+                    hint=f"Set {_said(_OWN_TIMES)} for it. If there are messages in it, remove all"
+                    " topics of the mirror as well, and all events are mirrored anew.",
+                    field="mirror.topic_prefix",
+                )
+            wrong = _other_than(_FOR_EVER, settings)
             if wrong and not self._settings.allow_short_retention:
                 raise MirrorRefused(
                     f"the topic {resource.name} does not keep its messages: it has {_said(wrong)}",
@@ -207,6 +228,10 @@ def _gone(message: str) -> MirrorRefused:
         " anew; or set mirror.topic_prefix to begin beside them.",
         field="mirror.topic_prefix",
     )
+
+
+def _other_than(wanted: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str]:
+    return {name: found[name] for name in wanted if name in found and found[name] != wanted[name]}
 
 
 def _said(settings: Mapping[str, str]) -> str:

@@ -111,6 +111,14 @@ class Strict:
                 " meanwhile.",
                 field="mirror",
             )
+        if self._error.code() == KafkaError.INVALID_TIMESTAMP:
+            raise MirrorUnavailable(
+                f"the topic {self._topic} did not take {self._what}: its time is too far from that"
+                " of the brokers",
+                hint=f"Set message.timestamp.after.max.ms of {self._topic} higher; nothing is"
+                " skipped meanwhile.",
+                field="mirror",
+            )
         raise MirrorUnavailable(
             f"the topic {self._topic} did not take {self._what}: {self._error.str()}",
             hint="Look at the topic and its brokers; the mirror goes on by itself.",
