@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewTopic
+from pyspark.sql import DataFrame
 
 from tests.contract.events import ManualClock
 from tests.contract.stores import Ledger, LedgerHome
@@ -33,8 +34,9 @@ from tidemark.config import Config
 from tidemark.mirror import position
 from tidemark.mirror.messages import encode_commit
 from tidemark.mirror.position import ends, last_commit, messages, reading, sequence_of
-from tidemark.pipeline.kafka import finishing
+from tidemark.pipeline.kafka import checking, finishing
 from tidemark.pipeline.kafka.errors import KafkaDiffers
+from tidemark.pipeline.kafka.planning import BatchPlan
 from tidemark.views.port import ViewsStore
 
 SETTINGS = settings_of(
@@ -173,6 +175,31 @@ async def test_messages_of_others_are_passed_over_and_told(
             f" {what}; it is passed over"
             for offset, what in enumerate(("no event", "event 2", "event 3"), first)
         ]
+
+
+async def test_what_is_folded_without_the_messages_of_others_is_looked_at_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message may go between the two readings."""
+    async with opened(tmp_path) as world:
+        commits = LEDGER.drafts()
+        await world.fill(commits[:5])
+        await world.mirror()
+        world.write("usage", b"nonsense", partition=0)
+        await world.fill(commits[5:])
+        await world.mirror()
+        exact, readings = checking.exact, []
+
+        def all_but_one(found: DataFrame, plan: BatchPlan) -> DataFrame:
+            readings.append(plan)
+            whole = exact(found, plan)
+            # The first look is whether all are there, the second what is folded.
+            return whole.filter("sequence <> 7") if len(readings) == 2 else whole
+
+        monkeypatch.setattr(checking, "exact", all_but_one)
+        expected = await world.folded("ledger", kafka=False)
+        assert await world.folded("kafka", kafka=True) == expected
+        assert len(readings) == 4
 
 
 async def test_what_others_wrote_while_the_pipeline_did_not_run_is_told_too(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -15,9 +15,15 @@ from tidemark.pipeline.source.offsets import BEGINNING, Offset
 
 Fold: TypeAlias = Callable[[DataFrame], DataFrame]
 """What the tasks make of rows of the ledger."""
-Check: TypeAlias = Callable[[], DataFrame | None]
-"""Asked once a batch was worked out and before it is committed: what to take in its place. Raises
-if it must not be committed at all."""
+
+
+class FoldedBatch(NamedTuple):
+    """What is to be worked out and committed."""
+
+    folded: DataFrame
+    check: Callable[[], FoldedBatch | None]
+    """Asked once it was worked out and before it is committed: what to take in its place. Raises
+    if it must not be committed at all."""
 
 
 class EventSource(Protocol):
@@ -35,7 +41,7 @@ class EventSource(Protocol):
 
     def batches(
         self, taken: DataFrame, frontier: Callable[[], Frontier | None]
-    ) -> Iterator[tuple[DataFrame, Check]]:
+    ) -> Iterator[FoldedBatch]:
         """`frontier` is where the views stand when a batch is asked for."""
 
     def failure(self, error: BaseException) -> TidemarkError | None:
@@ -81,8 +87,8 @@ class FromLedger:
 
     def batches(
         self, taken: DataFrame, frontier: Callable[[], Frontier | None]
-    ) -> Iterator[tuple[DataFrame, Check]]:
-        yield taken, no_check
+    ) -> Iterator[FoldedBatch]:
+        yield FoldedBatch(taken, no_check)
 
     def failure(self, error: BaseException) -> TidemarkError | None:
         return failure_of(error)

@@ -29,7 +29,7 @@ from tidemark.pipeline.fold.task import PLAIN_LIMIT, OpenViews
 from tidemark.pipeline.output.batch import Frontier
 from tidemark.pipeline.output.errors import LedgerRewound
 from tidemark.pipeline.output.port import ViewRow, ViewsSink
-from tidemark.pipeline.reading import Check, EventSource, FromLedger
+from tidemark.pipeline.reading import EventSource, FoldedBatch, FromLedger
 from tidemark.pipeline.source.frames import ledger_address
 from tidemark.pipeline.time.plans import plan_of
 from tidemark.pipeline.time.registry import registry_of
@@ -188,19 +188,19 @@ class Pipeline:
 
     def _take(self, taken: DataFrame, batch_id: int) -> None:
         try:
-            for folded, check in self._source.batches(taken, lambda: self._frontier):
-                self._commit(folded, check)
+            for batch in self._source.batches(taken, lambda: self._frontier):
+                self._commit(batch)
         except BaseException as error:
             # Spark would hand on only its text.
             self._failure = self._source.failure(error) or error
             raise
 
-    def _commit(self, folded: DataFrame, check: Check) -> None:
+    def _commit(self, taken: FoldedBatch) -> None:
         crash_point("pipeline.batch_begun")
-        gathered = collected(folded)
-        instead = check()
-        if instead is not None:
-            gathered = collected(instead)
+        gathered = collected(taken.folded)
+        while (instead := taken.check()) is not None:
+            taken = instead
+            gathered = collected(taken.folded)
         batch = self._folder.batch(gathered, self._frontier, self._time)
         if batch is None:
             return

@@ -180,13 +180,10 @@ def _joined(found: DataFrame, plan: BatchPlan, how: str) -> DataFrame:
         [run for commit in plan.commits for run in commit.runs()],
         "topic string, partition int, first bigint, last bigint",
     )
-    is_there = (
-        (found["topic"] == runs["topic"])
-        & (found["partition"] == runs["partition"])
-        & (found["offset"] >= runs["first"])
-        & (found["offset"] <= runs["last"])
-    )
-    return found.join(fn.broadcast(runs), is_there, how)
+    # By each offset: to look for one among the runs of a partition would take Spark a loop.
+    offset = fn.explode(fn.sequence("first", "last")).alias("offset")
+    places = runs.select("topic", "partition", offset)
+    return found.join(places, [*TopicPlace._fields], how)
 
 
 def _is_of(plan: BatchPlan) -> Column:

@@ -86,6 +86,8 @@ def compare_topics(
             topics = _Topics(config, of_events, of_ends)
             records = _records(of_commits, topics, reached)
             first_told = reached.events + 1
+            # Before the first message that is told of, there is one only of commits that are gone.
+            unread = 0 if first_told == 1 else None
             while not stopped():
                 chunk = chunk_after(reached.received_at)
                 found = list(islice(records, len(chunk.commits)))
@@ -99,7 +101,7 @@ def compare_topics(
                 for record, commit in zip(found, chunk.commits, strict=False):
                     _compare_commits(record, commit)
                 kept = chunk.events.upto(found[-1].last_sequence)
-                reached.gone += _compare_events(topics, found, kept)
+                reached.gone += _compare_events(topics, found, kept, unread)
                 reached.commits += len(found)
                 reached.events = found[-1].last_sequence
                 reached.received_at = found[-1].received_at_us
@@ -271,9 +273,11 @@ def _compare_commits(record: CommitRecord, commit: CommitRow) -> None:
             )
 
 
-def _compare_events(topics: _Topics, records: Sequence[CommitRecord], events: SpeltEvents) -> int:
-    """How many messages are gone that may be."""
-    [plan] = plans(records, _ALL, topics.read_to)
+def _compare_events(
+    topics: _Topics, records: Sequence[CommitRecord], events: SpeltEvents, unread: int | None
+) -> int:
+    """How many messages are gone that may be. `unread` is where a partition begins."""
+    [plan] = plans(records, _ALL, topics.read_to, unread)
     named = {
         (topic, partition, offset)
         for record in records

@@ -20,8 +20,10 @@ from tidemark.pipeline.kafka.planning import BatchPlan, commits_after, plans
 from tidemark.pipeline.kafka.resuming import Reached, reached_before
 from tidemark.pipeline.kafka.topics import commits_stream, messages, source_rows
 from tidemark.pipeline.output.batch import Frontier
-from tidemark.pipeline.reading import Check, Fold, no_check
+from tidemark.pipeline.reading import Fold, FoldedBatch, no_check
 from tidemark.pipeline.source.failures import failure_of
+from tidemark.pipeline.source.frames import parts_at_once
+from tidemark.pipeline.source.planning import MIN_ROWS_PER_PARTITION
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +71,7 @@ class FromKafka:
 
     def batches(
         self, taken: DataFrame, frontier: Callable[[], Frontier | None]
-    ) -> Iterator[tuple[DataFrame, Check]]:
+    ) -> Iterator[FoldedBatch]:
         self._frontier = frontier
         records = sorted((row["offset"], bytes(row["value"])) for row in taken.collect())
         new = commits_after(records, frontier(), self._ledger_id, self._latest)
@@ -90,29 +92,34 @@ class FromKafka:
         frontier = self._frontier()
         return spark_failure(error, 0 if frontier is None else frontier.ingress_sequence)
 
-    def _batch(
-        self, spark: SparkSession, plan: BatchPlan, before: Frontier | None
-    ) -> tuple[DataFrame, Check]:
+    def _batch(self, spark: SparkSession, plan: BatchPlan, before: Frontier | None) -> FoldedBatch:
         if not plan.ranges:
             # Only time has passed.
             nothing = messages(spark, self._config, {})
-            return self._fold(source_rows(nothing, plan, before)), no_check
+            return FoldedBatch(self._fold(source_rows(nothing, plan, before)), no_check)
         there = self._finished.wait_for(plan.ranges)
-        found = messages(spark, self._config, there, self._partitions)
+        worth = min(parts_at_once(spark), plan.event_count // MIN_ROWS_PER_PARTITION)
+        found = messages(spark, self._config, there, self._partitions or worth)
         if not plan.is_within(there):
             checking.require_right(found, plan, self._checksum_of)
-        ours, observation = checking.observed(found, plan)
+        return self._folded(found, found, plan, before)
 
-        def check() -> DataFrame | None:
+    def _folded(
+        self, taken: DataFrame, found: DataFrame, plan: BatchPlan, before: Frontier | None
+    ) -> FoldedBatch:
+        """What was taken of all that was found."""
+        ours, observation = checking.observed(taken, plan)
+
+        def check() -> FoldedBatch | None:
             seen = checking.seen(observation)
             if seen.is_right(plan):
                 return None
             checking.require_right(found, plan, self._checksum_of)
             # There is only too much.
             _tell_foreign(checking.foreign(found, plan), seen.foreign_count(plan))
-            return self._fold(source_rows(checking.exact(found, plan), plan, before))
+            return self._folded(checking.exact(found, plan), found, plan, before)
 
-        return self._fold(source_rows(ours, plan, before)), check
+        return FoldedBatch(self._fold(source_rows(ours, plan, before)), check)
 
 
 def _tell_foreign(named: Sequence[checking.Foreign], count: int) -> None:

@@ -46,6 +46,8 @@ _ENVELOPE: Final = ", ".join(
     f"`{name}` string" for name in (*_MEMBERS.values(), *_CONTENTS, _UNREADABLE)
 )
 _TIMES: Final = ("received_at", "occurred_at")
+# All of them are held in memory, and each names every topic: some kilobytes where there are many.
+_COMMITS_AT_ONCE: Final = 50_000
 # The mirror writes a message without a value where it has to end what Kafka did not.
 _SAYS_SOMETHING: Final = "value IS NOT NULL"
 
@@ -67,7 +69,8 @@ def commits_stream(
             "startingOffsetsByTimestampStrategy", "latest"
         )
     # A commit has an event or more, but for those that only say that time passed.
-    found = reader.option("maxOffsetsPerTrigger", str(max_rows)).load()
+    at_once = min(max_rows, _COMMITS_AT_ONCE)
+    found = reader.option("maxOffsetsPerTrigger", str(at_once)).load()
     return found.filter(_SAYS_SOMETHING).select("offset", "value")
 
 
@@ -75,11 +78,12 @@ def messages(
     spark: SparkSession,
     config: Config,
     ranges: Mapping[Partition, Range],
-    partitions: int | None = None,
+    parts: int = 0,
 ) -> DataFrame:
     """What is committed in these ranges: `topic, partition, offset, value, sequence, checksum`.
 
-    `sequence` is null for a message that the mirror has not written.
+    `sequence` is null for a message that the mirror has not written. It is read in so many parts,
+    if there are fewer partitions than that.
     """
     reader = (
         spark.read.format(_FORMAT)
@@ -91,8 +95,8 @@ def messages(
             includeHeaders="true",
         )
     )
-    if partitions is not None:
-        reader = reader.option("minPartitions", str(partitions))
+    if parts > len(ranges):
+        reader = reader.option("minPartitions", str(parts))
     header = fn.filter("headers", lambda header: header["key"] == SEQUENCE_HEADER)
     read = reader.load()
     return (
