@@ -6,6 +6,7 @@ A real broker, and the consumer that the documentation gives to everyone.
 from __future__ import annotations
 
 import asyncio
+import threading
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,14 @@ from tests.contract.mirrored import (
 )
 from tests.contract.stores import LedgerHome, all_events, append
 from tests.services.mirroring import wait_until
+from tidemark.app import landing
+from tidemark.app.landing import Landing, run_landing
 from tidemark.app.mirror import MirrorRunning
 from tidemark.mirror import ahead, following, position, sending, telling, topics
 from tidemark.mirror.errors import MirrorFenced, MirrorUnavailable
 from tidemark.mirror.messages import Messages
 from tidemark.mirror.places import place_in
+from tidemark.pipeline.landing.errors import LandingUnavailable
 
 
 async def test_all_events_are_there_in_order_and_where_the_ledger_says(
@@ -263,3 +267,30 @@ async def test_a_broker_that_is_away_is_an_error_for_who_wants_to_be_done(
     with pytest.raises(MirrorUnavailable) as raised:
         await world.mirror()
     assert raised.value.field == "mirror.bootstrap_servers"
+
+
+async def test_landing_that_is_to_end_waits_for_a_mirror_that_is_behind(
+    sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    world.configure(landing__parquet__enabled=True)
+    await fill(ledger, "first", [3])
+    await world.mirror()
+    await fill(ledger, "second", [4])
+
+    def land() -> list[Landing] | None:
+        stop = threading.Event()
+        return run_landing(
+            world.config, until_caught_up=True, on_progress=lambda *_: None, stop=stop
+        )
+
+    with monkeypatch.context() as patched:
+        patched.setattr(landing, "WAIT_FOR_MIRROR_US", 0)
+        with pytest.raises(LandingUnavailable, match=r"are landed up to 3, .* the ledger has 7"):
+            await asyncio.to_thread(land)
+    landed = asyncio.create_task(asyncio.to_thread(land))
+    await asyncio.sleep(0.5)
+    assert not landed.done()
+    await world.mirror()
+    [found] = await landed or []
+    assert found.last_sequence == 7

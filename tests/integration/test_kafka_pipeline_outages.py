@@ -135,6 +135,35 @@ async def test_a_broker_that_is_killed_while_a_batch_is_read_is_waited_for(
         assert await outcome_of(world, "kafka") == expected
 
 
+async def test_who_wants_to_be_done_waits_for_a_mirror_that_is_behind(
+    broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Its times are months apart, and who is done forgets old changes.
+    monkeypatch.setattr(app, "_try_to_prune", lambda *_: asyncio.sleep(0))
+    async with opened(tmp_path, broker) as world:
+        commits = LEDGER.drafts()
+        await world.fill(commits[:5])
+        await world.mirror()
+        reached = (await world.ledger.head()).last_sequence
+        await world.fill(commits[5:])
+        last = (await world.ledger.head()).last_sequence
+        said = f"Kafka ends with event {reached}, and the ledger with {last}"
+        with monkeypatch.context() as patched:
+            patched.setattr(app, "WAIT_WHEN_CATCHING_UP_US", 0)
+            with pytest.raises(KafkaUnavailable, match=said):
+                await ran(world, "kafka", monkeypatch, until_caught_up=True)
+        told: list[app.Standing] = []
+        going_on = asyncio.create_task(
+            ran(world, "kafka", monkeypatch, until_caught_up=True, on_progress=told.append)
+        )
+        await until(lambda: told)
+        assert not going_on.done()
+        await world.mirror()
+        await going_on
+        assert (told[-1].sequence, told[-1].lag_events) == (last, 0)
+        assert await outcome_of(world, "kafka") == await world.folded("ledger", kafka=False)
+
+
 async def test_without_its_connector_the_pipeline_ends_and_says_what_to_do(
     broker: KafkaBroker, tmp_path: Path
 ) -> None:
@@ -221,23 +250,39 @@ def kill_when_asked(broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> thr
 async def following(
     world: World, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[list[app.Standing]]:
-    """The pipeline as a process runs it, on the Spark of all tests; where its views stand."""
-    monkeypatch.setattr(app, "start_session", lambda *_, **__: shared_session())
-    monkeypatch.setattr(app, "stop_session", lambda: None)
-    home, _ = await world.open_views(name)
-    config = world.config_at(name, home.url, source="kafka")
+    """The pipeline, while it follows the ledger; where its views stand."""
     told: list[app.Standing] = []
     stop = threading.Event()
     running = asyncio.create_task(
-        asyncio.to_thread(
-            app.run_pipeline, config, until_caught_up=False, on_progress=told.append, stop=stop
-        )
+        ran(world, name, monkeypatch, until_caught_up=False, on_progress=told.append, stop=stop)
     )
     try:
         yield told
     finally:
         stop.set()
         await running
+
+
+async def ran(
+    world: World,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    until_caught_up: bool,
+    on_progress: Callable[[app.Standing], None] = lambda standing: None,
+    stop: threading.Event | None = None,
+) -> None:
+    """The pipeline as a process runs it, on the Spark of all tests."""
+    monkeypatch.setattr(app, "start_session", lambda *_, **__: shared_session())
+    monkeypatch.setattr(app, "stop_session", lambda: None)
+    home, _ = await world.open_views(name)
+    await asyncio.to_thread(
+        app.run_pipeline,
+        world.config_at(name, home.url, source="kafka"),
+        until_caught_up=until_caught_up,
+        on_progress=on_progress,
+        stop=stop or threading.Event(),
+    )
 
 
 async def outcome_of(world: World, name: str) -> Outcome:

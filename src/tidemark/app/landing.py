@@ -39,6 +39,8 @@ LOOK_EVERY_S: Final = 1.0
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0
 WAITED_FOR: Final = (LedgerUnavailable, LandingUnavailable)
+# Someone who wants to be done does not wait for ever for a mirror that stands still.
+WAIT_FOR_MIRROR_US: Final = 60 * MICROS_PER_SECOND
 _DIRECTORY: Final = "landing"
 
 
@@ -166,11 +168,8 @@ def _clickhouse(config: Config, ledger_id: str) -> ClickHouseTable:
 
 
 def _ledger_id(config: Config) -> str:
-    with StoreLoop() as stores:
-        ledger = stores.wait(open_ledger(config, SystemClock()))
-        ledger_id = ledger.ledger_id
-        stores.wait(ledger.close())
-    return ledger_id
+    with StoreLoop() as stores, closing(stores, open_ledger(config, SystemClock())) as ledger:
+        return ledger.ledger_id
 
 
 def _caught_up(
@@ -182,9 +181,31 @@ def _caught_up(
         _opened(config, wanted, teller) as (target, lander),
     ):
         told = _progress(teller, target.name, on_progress)
-        lander.catch_up(on_progress=told, stopped=stop.is_set)
+        _land_all(lander, told, stop)
         teller.reached(lander.last_sequence, at_once=True)
         return Landing(target.name, target.place, lander.last_sequence)
+
+
+def _land_all(
+    lander: Lander, on_progress: Callable[[int, int], None], stop: threading.Event
+) -> None:
+    """What the ledger has now; a mirror that has not got there yet is waited for."""
+    upto, clock = lander.head(), SystemClock()
+    before, since_us = -1, 0
+    while True:
+        lander.catch_up(on_progress=on_progress, stopped=stop.is_set)
+        if stop.is_set() or lander.last_sequence >= upto:
+            return
+        if lander.last_sequence != before:
+            before, since_us = lander.last_sequence, clock.elapsed_us()
+        elif clock.elapsed_us() - since_us > WAIT_FOR_MIRROR_US:
+            raise LandingUnavailable(
+                f"events are landed up to {before:,}, as far as it is known where they are in"
+                f" Kafka, and the ledger has {upto:,}",
+                hint="Start the mirror (`tidemark mirror`), or see what keeps it from going on:"
+                " `tidemark status` tells.",
+            )
+        stop.wait(LOOK_EVERY_S)
 
 
 def _keep_landing(

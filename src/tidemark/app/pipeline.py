@@ -12,11 +12,11 @@ import contextlib
 import logging
 import tempfile
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from py4j.protocol import Py4JNetworkError
@@ -24,7 +24,7 @@ from py4j.protocol import Py4JNetworkError
 from tidemark.app.event_source import event_source
 from tidemark.app.high_water import HighWater
 from tidemark.app.only_one import only_one
-from tidemark.app.store_loop import StoreLoop
+from tidemark.app.store_loop import StoreLoop, closing
 from tidemark.clock import MICROS_PER_SECOND, SystemClock
 from tidemark.config import Config
 from tidemark.errors import LedgerUnavailable, TidemarkError
@@ -146,6 +146,7 @@ class _Runner:
         self._reached: Frontier | None = None
         self._failures = 0
         self._failing_since_us = 0
+        self._pause_s = FIRST_PAUSE_S
 
     def run(self) -> None:
         while not self._stop.is_set():
@@ -159,6 +160,7 @@ class _Runner:
                 self._failures = 1 if self._reached != before else self._failures + 1
                 if self._failures == 1:
                     self._failing_since_us = self._clock.elapsed_us()
+                    self._pause_s = FIRST_PAUSE_S
                 self._pause_after(error)
             else:
                 break
@@ -174,9 +176,9 @@ class _Runner:
             raise told from error
         if not isinstance(told, WAITED_FOR):
             stop_session()
-        pause_s = min(FIRST_PAUSE_S * 2 ** (self._failures - 1), LONGEST_PAUSE_S)
-        log.warning("the pipeline goes on in %.1f s: %s", pause_s, told.message)
-        self._stop.wait(pause_s)
+        log.warning("the pipeline goes on in %.1f s: %s", self._pause_s, told.message)
+        self._stop.wait(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
     def _may_pass(self, error: TidemarkError) -> bool:
         if isinstance(error, WAITED_FOR):
@@ -209,7 +211,10 @@ class _Runner:
             self._has_started = True
             self._reached = pipeline.frontier
             self._status.clear()
-            with _beside(stores, self._watch(pipeline, ledger), self._forget(views)):
+            with (
+                stores.beside(self._watch(pipeline, ledger)),
+                stores.beside(self._forget(views)),
+            ):
                 try:
                     self._follow(pipeline, ledger)
                 finally:
@@ -220,12 +225,21 @@ class _Runner:
             stores.wait(self._tell(pipeline, ledger))
 
     def _follow(self, pipeline: Pipeline, ledger: LedgerStore) -> None:
-        if self._until_caught_up:
-            reached = 0 if pipeline.frontier is None else pipeline.frontier.received_at
-            # To find out that there is nothing to do takes Spark as long as a batch.
-            if self._stores.wait(ledger.head()).received_at == reached:
-                return
-        pipeline.run(until_caught_up=self._until_caught_up)
+        if not self._until_caught_up:
+            pipeline.run(until_caught_up=False)
+            return
+        head = self._stores.wait(ledger.head())
+        # To find out that there is nothing to do takes Spark as long as a batch.
+        if not _is_behind(pipeline.frontier, head):
+            return
+        pipeline.run(until_caught_up=True)
+        if _is_behind(pipeline.frontier, head) and not self._stop.is_set():
+            reached = _standing(pipeline.frontier, head).sequence
+            raise KafkaUnavailable(
+                f"Kafka ends with event {reached:,}, and the ledger with {head.last_sequence:,}",
+                hint="Start the mirror (`tidemark mirror`), or see what keeps it from going on:"
+                " `tidemark status` tells.",
+            )
 
     async def _look_at(self, ledger: LedgerStore, views: ViewsStore) -> None:
         """What does not belong together is told before Spark is started."""
@@ -279,6 +293,10 @@ async def prune_changes(config: Config, views: ViewsStore) -> int:
     )
 
 
+def _is_behind(frontier: Frontier | None, head: Head) -> bool:
+    return (0 if frontier is None else frontier.received_at) < head.received_at
+
+
 def _standing(frontier: Frontier | None, head: Head) -> Standing:
     sequence, received_at = 0, head.received_at
     if frontier is not None:
@@ -301,26 +319,11 @@ def _died(error: Exception) -> SparkUnavailable:
 def _opened(
     config: Config, stores: StoreLoop, clock: SystemClock
 ) -> Iterator[tuple[LedgerStore, ViewsStore]]:
-    ledger = stores.wait(open_ledger(config, clock))
-    try:
-        views = stores.wait(open_views(config))
-        try:
-            yield ledger, views
-        finally:
-            stores.wait(views.close())
-    finally:
-        stores.wait(ledger.close())
-
-
-@contextlib.contextmanager
-def _beside(stores: StoreLoop, *work: Coroutine[Any, Any, None]) -> Iterator[None]:
-    """While it lasts, these coroutines run among the stores."""
-    tasks = [asyncio.run_coroutine_threadsafe(each, stores.loop) for each in work]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
+    with (
+        closing(stores, open_ledger(config, clock)) as ledger,
+        closing(stores, open_views(config)) as views,
+    ):
+        yield ledger, views
 
 
 def only_one_pipeline(state_dir: Path) -> AbstractContextManager[None]:

@@ -46,7 +46,7 @@ class Lander:
 
         `on_progress` is told the last sequence landed and the last there is.
         """
-        upto = self._head()
+        upto = self.head()
         if self._after_mirror:
             upto = min(upto, max(self.last_sequence, self._database.mirrored_upto()))
         for block in self._target.schedule.blocks(self.last_sequence, upto):
@@ -58,7 +58,8 @@ class Lander:
             self.last_sequence = last
             on_progress(last, upto)
 
-    def _head(self) -> int:
+    def head(self) -> int:
+        """The last event there is."""
         head = self._database.head().ingress_sequence
         if head < self.last_sequence:
             raise _rewound(
@@ -69,7 +70,7 @@ class Lander:
 
     def _require_same(self, block: Block) -> None:
         """What a ledger holds after it was restored is of a later time, so its last event tells."""
-        self._head()
+        self.head()
         last = self.last_sequence
         with self._target.opened(block) as file:
             found = file.last_row()
