@@ -64,7 +64,7 @@ def _this_process_as(cwd: Path, env: Mapping[str, str]) -> Iterator[None]:
     heard = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     root = logging.getLogger()
     filters, handlers = list(root.filters), list(root.handlers)
-    levels = {name: logging.getLogger(name).level for name in ("py4j", "pyspark", "tidemark.app")}
+    levels = {name: logging.getLogger(name).level for name in ("py4j", "pyspark", "tidemark")}
     os.chdir(cwd)
     try:
         with (

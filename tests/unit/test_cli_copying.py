@@ -41,7 +41,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> Shown:
     shown = Shown()
 
     @contextlib.contextmanager
-    def show(clock: object, logger_name: str) -> Iterator[Shown]:
+    def show(clock: object) -> Iterator[Shown]:
         yield shown
 
     monkeypatch.setattr(copying, "show_progress", show)

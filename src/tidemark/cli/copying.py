@@ -31,7 +31,7 @@ def copy_and_show(
     clock = SystemClock()
     # Where each copy was, and when: it may go on from what it had long before.
     first: dict[str, tuple[int, int]] = {}
-    with show_progress(clock, "tidemark.app") as progress:
+    with show_progress(clock) as progress:
         progress.begin(doing, None)
 
         def told(copy: str, done: int, total: int) -> None:

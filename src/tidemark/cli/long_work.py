@@ -21,7 +21,7 @@ T = TypeVar("T")
 def run_beside(work: Callable[[threading.Event], T]) -> T:
     """What `work` returns or raises. It is given the event that tells it to stop.
 
-    An interrupt is raised on when the work has stopped. One that came before and was swallowed is
+    An interrupt is raised on when the work has stopped. One that was swallowed, before or here, is
     raised here.
     """
     told_again()
@@ -40,7 +40,7 @@ def run_beside(work: Callable[[threading.Event], T]) -> T:
     threading.Thread(target=run, name="work", daemon=True).start()
     try:
         while not done.wait(_POLL_S):
-            pass
+            told_again()
     except BaseException:
         stop.set()
         done.wait(STOP_WITHIN_S)

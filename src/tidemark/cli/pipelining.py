@@ -65,7 +65,7 @@ def pipeline(until_caught_up: bool, config_path: Path | None, as_json: bool) -> 
 def _run(configured: Configured, *, until_caught_up: bool, as_json: bool) -> int:
     quiet_spark()
     clock = SystemClock()
-    with show_progress(clock, "tidemark.app") as progress:
+    with show_progress(clock) as progress:
         shown = _Shown(progress, clock, until_caught_up=until_caught_up)
         progress.begin("starting Spark", None)
         try:

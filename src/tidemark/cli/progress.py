@@ -12,6 +12,7 @@ from tidemark.cli.output import is_live, printable, write_note
 from tidemark.clock import MICROS_PER_SECOND, Clock
 
 _LINE_EVERY_US = 5 * MICROS_PER_SECOND
+_LOGGER = "tidemark"
 
 
 class Progress(Protocol):
@@ -30,13 +31,13 @@ class Progress(Protocol):
 
 
 @contextlib.contextmanager
-def show_progress(clock: Clock, logger_name: str = "tidemark.client") -> Iterator[Progress]:
+def show_progress(clock: Clock) -> Iterator[Progress]:
     """Show the progress of work on stderr.
 
-    What is logged meanwhile, such as that a server is away, is shown too.
+    What any part of Tidemark logs meanwhile, such as that a server is away, is shown too.
     """
     shown = _bar() if is_live(sys.stderr) else contextlib.nullcontext(_Lines(clock))
-    with shown as progress, _logged(logger_name, progress):
+    with shown as progress, _logged(progress):
         yield progress
 
 
@@ -94,12 +95,12 @@ def _bar() -> Iterator[Progress]:
 
 
 @contextlib.contextmanager
-def _logged(logger_name: str, progress: Progress) -> Iterator[None]:
+def _logged(progress: Progress) -> Iterator[None]:
     class Shown(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             progress.note(record.getMessage())
 
-    logger, handler = logging.getLogger(logger_name), Shown()
+    logger, handler = logging.getLogger(_LOGGER), Shown()
     logger.addHandler(handler)
     level = logger.level
     logger.setLevel(logging.INFO)

@@ -86,7 +86,7 @@ def replay(
 def _replay(configured: Configured, name: str, *, swap: bool, limit: int, as_json: bool) -> int:
     quiet_spark()
     clock = SystemClock()
-    with show_progress(clock, "tidemark.app") as progress:
+    with show_progress(clock) as progress:
         progress.begin("starting Spark", None)
         stages = Stages(progress, clock, _STAGES)
 

@@ -51,5 +51,5 @@ def hear_no_more() -> None:
 def _leave_out_what_is_sent_again(
     tell: Callable[[UnraisableHookArgs], object], swallowed: UnraisableHookArgs
 ) -> None:
-    if not isinstance(swallowed.exc_value, Terminated | KeyboardInterrupt):
+    if not _told or not isinstance(swallowed.exc_value, Terminated | KeyboardInterrupt):
         tell(swallowed)

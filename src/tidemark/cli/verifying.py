@@ -86,7 +86,7 @@ def verify(limit: int, deep: bool, config_path: Path | None, as_json: bool) -> i
         )
     quiet_spark()
     clock = SystemClock()
-    with show_progress(clock, "tidemark.app") as progress:
+    with show_progress(clock) as progress:
         shown = Stages(progress, clock, _STAGES)
         # First: it takes a moment to learn that somebody else has the place, and Spark much longer.
         landing = _compared_landing(configured, shown) if deep else None
