@@ -8,6 +8,7 @@ so that a change is judged by what it changed. `HYPOTHESIS_PROFILE=thorough` loo
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator, Iterator
 from typing import Any, TypeVar
 
@@ -28,6 +29,8 @@ settings.register_profile(
 settings.register_profile("thorough", settings.get_profile("local"), max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "local"))
 
+# A shell that runs this in the background has it ignore Ctrl-C, and with it all that it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 R = TypeVar("R", pytest.TestReport, pytest.CollectReport)
 
