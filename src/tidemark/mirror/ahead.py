@@ -15,7 +15,8 @@ from tidemark.ledger.spelling import Spelling, spelling_of
 from tidemark.mirror.chunks import Chunk
 from tidemark.mirror.messages import MOST_COMMITS, Target
 
-MOST_EVENTS: Final = 20_000
+# A transaction waits for the brokers three times, however large it is.
+MOST_EVENTS: Final = 40_000
 FIRST_COMMITS: Final = 50
 CHUNKS_AHEAD: Final = 3
 FIRST_PAGE_EVENTS: Final = 2_000
