@@ -23,7 +23,8 @@ from tidemark.app.telling import whole_until
 from tidemark.config import load_config
 from tidemark.errors import TidemarkError
 from tidemark.ledger.port import CopyState
-from tidemark.ops.copies import CLICKHOUSE, MIRROR, PARQUET, Copies
+from tidemark.mirror.telling import MIRROR
+from tidemark.ops.copies import CLICKHOUSE, PARQUET, Copies
 from tidemark.ops.delivery import Delivery, DeliveryPart, Webhooks
 from tidemark.ops.lag import Lag, Lags
 from tidemark.ops.parts import Part

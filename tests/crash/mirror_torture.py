@@ -34,7 +34,7 @@ from tests.services.mirror_process import MirrorProcess
 from tests.services.mirroring import MirrorWorld, as_mirrored, as_read
 from tests.services.postgres import PostgresServer
 from tidemark.mirror.places import Place, place_in
-from tidemark.mirror.telling import COPY_NAME
+from tidemark.mirror.telling import MIRROR
 
 BLOWS_A_ROUND: Final = (6, 12)
 # Counted from when the mirror has sent something.
@@ -305,7 +305,7 @@ class Round:
         async with _patience("the mirror does not catch up", GOES_ON_WITHIN_S):
             while True:
                 self._require_all_well()
-                told = (await self._ledger.copies()).get(COPY_NAME)
+                told = (await self._ledger.copies()).get(MIRROR)
                 if told is not None and told.error is None and told.received_at == head.received_at:
                     return
                 await asyncio.sleep(POLL_S)

@@ -17,14 +17,15 @@ import msgspec
 
 from tidemark.app.only_one import only_one
 from tidemark.app.store_loop import StoreLoop, closing
-from tidemark.clock import MICROS_PER_SECOND, Clock, SystemClock
+from tidemark.app.telling import pause
+from tidemark.clock import Clock, SystemClock
 from tidemark.config import Config
 from tidemark.errors import LedgerDamaged, LedgerUnavailable, TidemarkError
 from tidemark.ledger.opening import open_ledger
 from tidemark.ledger.port import LedgerStore
 from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable
 from tidemark.mirror.following import Mirror
-from tidemark.mirror.telling import TELL_EVERY_US, MirrorTeller
+from tidemark.mirror.telling import MirrorTeller
 
 log = logging.getLogger(__name__)
 
@@ -141,10 +142,7 @@ class _Runner:
 
     def _pause(self, error: TidemarkError, tell: Callable[[], None] = lambda: None) -> None:
         log.warning("the mirror goes on in %.1f s: %s", self._pause_s, error.message)
-        until_us = self._clock.elapsed_us() + int(self._pause_s * MICROS_PER_SECOND)
-        while not self._stop.is_set() and (left_us := until_us - self._clock.elapsed_us()) > 0:
-            tell()
-            self._stop.wait(min(left_us, TELL_EVERY_US) / MICROS_PER_SECOND)
+        pause(self._pause_s, self._clock, self._stop, tell)
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
     def _open_ledger(self) -> Coroutine[Any, Any, LedgerStore]:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Callable
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 from tidemark.app.store_loop import StoreLoop
 from tidemark.clock import MICROS_PER_SECOND, Clock
 from tidemark.config import Config
 from tidemark.errors import LedgerUnavailable, TidemarkError
 from tidemark.ledger.opening import open_ledger
-from tidemark.ledger.port import CopyState, EventFilter, LedgerStore
-
-TELL_EVERY_US: Final = MICROS_PER_SECOND
+from tidemark.ledger.port import TELL_EVERY_US, CopyState, EventFilter, LedgerStore
 
 
 class CopyTeller:
@@ -53,10 +52,7 @@ class CopyTeller:
 
     def pause(self, error: TidemarkError, seconds: float, stop: threading.Event) -> None:
         """Wait before another attempt, and go on telling why."""
-        until_us = self._clock.elapsed_us() + int(seconds * MICROS_PER_SECOND)
-        while not stop.is_set() and (left_us := until_us - self._clock.elapsed_us()) > 0:
-            self.failed(error)
-            stop.wait(min(left_us, TELL_EVERY_US) / MICROS_PER_SECOND)
+        pause(seconds, self._clock, stop, lambda: self.failed(error))
 
     def __enter__(self) -> Self:
         self._stores.__enter__()
@@ -94,6 +90,14 @@ class CopyTeller:
         received_at = await whole_until(ledger, sequence)
         now_us = self._clock.wall_us()
         await ledger.tell_copy(CopyState(self._name, sequence, received_at, now_us, error))
+
+
+def pause(seconds: float, clock: Clock, stop: threading.Event, tell: Callable[[], None]) -> None:
+    """Lets time pass, unless it is to stop, and goes on telling."""
+    until_us = clock.elapsed_us() + int(seconds * MICROS_PER_SECOND)
+    while not stop.is_set() and (left_us := until_us - clock.elapsed_us()) > 0:
+        tell()
+        stop.wait(min(left_us, TELL_EVERY_US) / MICROS_PER_SECOND)
 
 
 async def whole_until(ledger: LedgerStore, sequence: int) -> int:

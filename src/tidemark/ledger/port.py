@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
+from tidemark.clock import MICROS_PER_SECOND
 from tidemark.errors import TidemarkError
 from tidemark.ingress.drafts import CorrectionResolver, Outcome, Submission
 from tidemark.ledger.global_sequence import GlobalNumbers
@@ -171,6 +172,10 @@ class HistoryCommit(msgspec.Struct, frozen=True, gc=False):
 
     received_at: int
     submission: Submission
+
+
+TELL_EVERY_US: Final = MICROS_PER_SECOND
+"""How often whoever keeps a copy tells of it, about."""
 
 
 class CopyState(msgspec.Struct, frozen=True):

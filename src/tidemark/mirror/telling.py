@@ -9,11 +9,10 @@ from typing import Final
 
 from tidemark.clock import MICROS_PER_SECOND, Clock
 from tidemark.errors import LedgerUnavailable, TidemarkError
-from tidemark.ledger.port import CopyState, LedgerStore
+from tidemark.ledger.port import TELL_EVERY_US, CopyState, LedgerStore
 from tidemark.mirror.errors import MirrorFenced, MirrorUnavailable
 
-COPY_NAME: Final = "mirror"
-TELL_EVERY_US: Final = MICROS_PER_SECOND
+MIRROR: Final = "mirror"
 SLOW_AFTER_US: Final = 5 * MICROS_PER_SECOND
 
 
@@ -51,7 +50,7 @@ class MirrorTeller:
         async with self._turn:
             self._told_us = self._clock.elapsed_us()
             now_us = self._clock.wall_us()
-            await self._ledger.tell_copy(CopyState(COPY_NAME, last_sequence, received_at, now_us))
+            await self._ledger.tell_copy(CopyState(MIRROR, last_sequence, received_at, now_us))
 
     async def failed(self, error: TidemarkError) -> None:
         """What is wrong. How far the mirror was stays as it was said last."""
@@ -84,10 +83,10 @@ class MirrorTeller:
             return
         # The mirror goes on whether this is heard or not.
         with contextlib.suppress(TidemarkError):
-            said = (await self._ledger.copies()).get(COPY_NAME)
+            said = (await self._ledger.copies()).get(MIRROR)
             last_sequence, received_at = (
                 (0, 0) if said is None else (said.last_sequence, said.received_at)
             )
             now_us = self._clock.wall_us()
-            state = CopyState(COPY_NAME, last_sequence, received_at, now_us, error)
+            state = CopyState(MIRROR, last_sequence, received_at, now_us, error)
             await self._ledger.tell_copy(state)

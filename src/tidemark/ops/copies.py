@@ -10,12 +10,12 @@ from tidemark.config import Config
 from tidemark.errors import TidemarkError
 from tidemark.ledger.port import CopyState
 from tidemark.ledger.sequencer import Head
+from tidemark.mirror.telling import MIRROR
 from tidemark.ops.lag import Lag, Lags
 from tidemark.ops.parts import Part, reason_of
 from tidemark.timestamps import format_timestamp
 
-# As those who tell call themselves. Whoever imports the mirror imports a client of Kafka.
-MIRROR: Final = "mirror"
+# As those who tell call themselves.
 PARQUET: Final = "landing.parquet"
 CLICKHOUSE: Final = "landing.clickhouse"
 COPY_NAMES: Final = (MIRROR, PARQUET, CLICKHOUSE)

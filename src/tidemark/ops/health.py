@@ -13,7 +13,8 @@ from tidemark.errors import ClockLeap, TidemarkError
 from tidemark.ledger.port import CopyState, LedgerStore
 from tidemark.ledger.sequencer import Head
 from tidemark.live.triggers.port import TriggerStore
-from tidemark.ops.copies import COPY_NAMES, MIRROR, Copies, landing_part, untold
+from tidemark.mirror.telling import MIRROR
+from tidemark.ops.copies import COPY_NAMES, Copies, landing_part, untold
 from tidemark.ops.delivery import Delivering, Delivery
 from tidemark.ops.frontier import FrontierWatch, Progress, sequence_of_frontier
 from tidemark.ops.lag import Lags

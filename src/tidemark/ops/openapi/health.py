@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from tidemark.ops.copies import CLICKHOUSE, MIRROR, PARQUET
+from tidemark.mirror.telling import MIRROR
+from tidemark.ops.copies import CLICKHOUSE, PARQUET
 from tidemark.ops.openapi.answers import object_schema
 from tidemark.ops.openapi.describing import QUERY_CODES, TEXT, Describing, json_content
 from tidemark.ops.openapi.events import reference
