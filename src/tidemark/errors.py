@@ -9,6 +9,7 @@
     ├── EventRejected          (code per case)         one event of a request is refused
     ├── LedgerError
     │   ├── LedgerUnavailable  ledger_unavailable      try again; nothing was acknowledged
+    │   ├── LedgerDamaged      ledger_damaged          somebody else has written to the database
     │   ├── QueueFull          queue_full              try again later; memory stays bounded
     │   ├── ClockLeap          clock_leap              ingest is held until an operator confirms
     │   ├── StorageRefused     storage_refused         the database refuses this very content

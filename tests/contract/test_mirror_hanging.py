@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,9 +18,9 @@ from tests.contract.events import draft
 from tests.contract.mirrored import assert_mirrored, compared, fill, ledger_and_world, told_of
 from tests.contract.stores import LedgerHome, append
 from tests.services.kafka import KafkaBroker
-from tests.services.mirroring import MirrorWorld
+from tests.services.mirroring import MirrorWorld, wait_until
 from tidemark.mirror import hanging, sending
-from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable
+from tidemark.mirror.errors import MirrorFenced, MirrorRefused, MirrorUnavailable
 from tidemark.mirror.messages import encode_commit
 from tidemark.mirror.position import ends_of, last_commit, reading
 
@@ -322,7 +321,9 @@ async def test_a_commit_that_tells_of_what_is_not_there_is_not_gone_on_from(
         await world.mirror()
 
 
-async def test_a_transaction_that_took_too_long_is_no_other_mirror(
+@pytest.mark.parametrize("other", [False, True], ids=["alone", "another"])
+async def test_a_transaction_that_took_too_long_is_no_other_mirror_unless_there_is_one(
+    other: bool,
     sqlite_home: LedgerHome,
     tmp_path: Path,
     forgetful: KafkaBroker,
@@ -335,15 +336,26 @@ async def test_a_transaction_that_took_too_long_is_no_other_mirror(
     await fill(ledger, "first", [30])
     await world.mirror()
     await fill(ledger, "second", [20])
-    asleep = ["mirror.before_commit"]
+    asleep, awake = ["mirror.before_commit"], threading.Event()
 
     def sleep_at(point: str) -> None:
         if point in asleep:
             asleep.clear()
-            time.sleep(3)
+            awake.wait(ANSWER_WITHIN_S if other else 3)
 
     monkeypatch.setattr(sending, "crash_point", sleep_at)
     with world.mirroring() as failures:
+        if other:
+            await asyncio.to_thread(wait_until, lambda: not asleep)
+            world.configure(state_dir=tmp_path / "elsewhere")
+            await world.mirror()
+            await asyncio.sleep(1)
+            awake.set()
+            await asyncio.to_thread(wait_until, lambda: failures)
+            assert isinstance(failures[0], MirrorFenced)
+            assert "while this one was held up" in failures[0].message
+            await assert_mirrored(world, ledger)
+            return
         told = await told_of(ledger, lambda state: state.error is not None)
         assert told.error is not None
         assert told.error.code == "mirror_unavailable"
@@ -351,6 +363,18 @@ async def test_a_transaction_that_took_too_long_is_no_other_mirror(
         await told_of(ledger, lambda state: state.last_sequence == 50 and state.error is None)
         assert not failures
     await assert_mirrored(world, ledger)
+
+
+async def test_brokers_that_allow_less_time_for_a_transaction_are_told_of(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await fill(ledger, "first", [3])
+    world.configure(mirror__options='{"transaction.timeout.ms": 2000000}')
+    with pytest.raises(MirrorUnavailable, match="do not let a transaction take 2000 s") as raised:
+        await world.mirror()
+    assert raised.value.field == "mirror.options"
+    assert "transaction.max.timeout.ms" in raised.value.hint
 
 
 def test_nothing_hangs_where_somebody_writes_meanwhile() -> None:

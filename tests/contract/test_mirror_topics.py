@@ -127,8 +127,9 @@ async def test_an_event_too_large_for_the_client_is_named_and_nothing_is_skipped
     await assert_mirrored(world, ledger)
 
 
+@pytest.mark.parametrize("events", [1, 3])
 async def test_times_ahead_of_the_brokers_are_taken_by_topics_that_the_mirror_makes(
-    sqlite_home: LedgerHome, tmp_path: Path
+    events: int, sqlite_home: LedgerHome, tmp_path: Path
 ) -> None:
     """The clock was once ahead by a day, and the ledger goes on from there."""
     ledger = await sqlite_home.open(ManualClock(SystemClock().wall_us() + 24 * HOUR))
@@ -137,7 +138,8 @@ async def test_times_ahead_of_the_brokers_are_taken_by_topics_that_the_mirror_ma
     await world.mirror()
     usage = f"{world.prefix}usage"
     await asyncio.to_thread(world.set_option, usage, "message.timestamp.after.max.ms", "3600000")
-    await append(ledger, draft("second"))
+    # Brokers say another thing of several.
+    await append(ledger, *(draft(f"{n}", causality_key="run") for n in range(events)))
     said = rf"{usage} did not take the event 2: its time is too far from that of the brokers"
     with pytest.raises(MirrorUnavailable, match=said):
         await world.mirror()

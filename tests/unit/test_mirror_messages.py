@@ -167,6 +167,8 @@ def test_what_is_no_commit_is_not_taken_for_one() -> None:
         {"offsets": {"usage": {"0": [("4", "5")]}}},
         {"offsets": {"usage": {"zero": [("4", "6")]}}},
         {"offsets": {"trades": {"0": [("4", "6")]}}},
+        {"offsets": {"usage": {"0": [("4", "6"), ("9", "8")]}}},
+        {"offsets": {"usage": {"0": [("-1", "1")]}}},
     ],
     ids=str,
 )

@@ -181,19 +181,23 @@ def _caught_up(
         _opened(config, wanted, teller) as (target, lander),
     ):
         told = _progress(teller, target.name, on_progress)
-        _land_all(lander, told, stop)
+        _land_all(lander, teller, told, stop)
         teller.reached(lander.last_sequence, at_once=True)
         return Landing(target.name, target.place, lander.last_sequence)
 
 
 def _land_all(
-    lander: Lander, on_progress: Callable[[int, int], None], stop: threading.Event
+    lander: Lander,
+    teller: CopyTeller,
+    on_progress: Callable[[int, int], None],
+    stop: threading.Event,
 ) -> None:
     """What the ledger has now; a mirror that has not got there yet is waited for."""
     upto, clock = lander.head(), SystemClock()
     before, since_us = -1, 0
     while True:
         lander.catch_up(on_progress=on_progress, stopped=stop.is_set)
+        teller.reached(lander.last_sequence)
         if stop.is_set() or lander.last_sequence >= upto:
             return
         if lander.last_sequence != before:

@@ -45,6 +45,7 @@ from tidemark.pipeline.output.schema import Column
 from tidemark.pipeline.running import Pipeline, require_same_history
 from tidemark.pipeline.session import start_session, stop_session
 from tidemark.pipeline.time.registry import registry_of
+from tidemark.timestamps import format_timestamp
 from tidemark.views.opening import open_views, views_at, views_place
 from tidemark.views.port import ViewsStore
 
@@ -147,6 +148,7 @@ class _Runner:
         self._failures = 0
         self._failing_since_us = 0
         self._pause_s = FIRST_PAUSE_S
+        self._goal: Head | None = None
 
     def run(self) -> None:
         while not self._stop.is_set():
@@ -228,15 +230,17 @@ class _Runner:
         if not self._until_caught_up:
             pipeline.run(until_caught_up=False)
             return
-        head = self._stores.wait(ledger.head())
+        # Once: it would else run after a ledger that grows.
+        goal = self._goal = self._goal or self._stores.wait(ledger.head())
         # To find out that there is nothing to do takes Spark as long as a batch.
-        if not _is_behind(pipeline.frontier, head):
+        if not _is_behind(pipeline.frontier, goal):
             return
         pipeline.run(until_caught_up=True)
-        if _is_behind(pipeline.frontier, head) and not self._stop.is_set():
-            reached = _standing(pipeline.frontier, head).sequence
+        if _is_behind(pipeline.frontier, goal) and not self._stop.is_set():
+            reached = _standing(pipeline.frontier, goal).sequence
             raise KafkaUnavailable(
-                f"Kafka ends with event {reached:,}, and the ledger with {head.last_sequence:,}",
+                f"Kafka ends with event {reached:,}, and the ledger with {goal.last_sequence:,} at"
+                f" {format_timestamp(goal.received_at)}",
                 hint="Start the mirror (`tidemark mirror`), or see what keeps it from going on:"
                 " `tidemark status` tells.",
             )

@@ -18,6 +18,7 @@ T = TypeVar("T")
 # An answer that takes longer than this is none.
 ANSWER_WITHIN_S: Final = 15.0
 TRANSACTION_WITHIN_S: Final = 60.0
+ONLY_ONE: Final = "Only one may run: stop it there, or leave this one stopped."
 _TIMEOUT_MS: Final = "transaction.timeout.ms"
 # Less than the most that brokers allow by default. Nobody waits for it but a mirror that sleeps:
 # who takes over from a dead one ends its transaction at once.
@@ -120,7 +121,7 @@ def failure(error: KafkaException | KafkaError, doing: str) -> MirrorFenced | Mi
     if is_fenced(found):
         return MirrorFenced(
             f"another mirror of this ledger has taken over ({found.str()})",
-            hint="Only one may run: stop it there, or leave this one stopped.",
+            hint=ONLY_ONE,
         )
     return MirrorUnavailable(
         f"{doing} failed: {found.str()}",

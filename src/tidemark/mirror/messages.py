@@ -108,6 +108,7 @@ def decode_commit(value: bytes) -> CommitRecord:
             and min(numbers) >= 0
             and len(bytes.fromhex(commit.chain)) == _CHAIN_BYTES
             and _counted(commit) == commit.counts
+            and all(0 <= first <= last for _, _, first, last in commit.runs())
             and sum(commit.counts.values()) == commit.last_sequence - int(commit.first) + 1
         )
     except (ValueError, EventRejected) as error:

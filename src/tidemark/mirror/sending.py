@@ -21,6 +21,7 @@ from tidemark.mirror.errors import MirrorFenced, MirrorUnavailable
 from tidemark.mirror.hanging import hanging
 from tidemark.mirror.kafka import (
     ANSWER_WITHIN_S,
+    ONLY_ONE,
     TRANSACTION_WITHIN_S,
     failure,
     given_up_after_ms,
@@ -65,6 +66,10 @@ class _Sent(NamedTuple):
     commits: int
 
 
+class _TimedOut(MirrorUnavailable):
+    """Brokers have given up a transaction, because it took too long or another took over."""
+
+
 class Sender:
     """Sends in the name of a ledger. What it begins by, `begin`, ends what others had begun."""
 
@@ -94,6 +99,14 @@ class Sender:
         try:
             self._producer.init_transactions(ANSWER_WITHIN_S)
         except KafkaException as error:
+            if error.args[0].code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+                raise MirrorUnavailable(
+                    "the brokers do not let a transaction take"
+                    f" {given_up_after_ms(self._config) / 1000:g} s",
+                    hint="Set transaction.timeout.ms in mirror.options lower, or"
+                    " transaction.max.timeout.ms of the brokers higher.",
+                    field="mirror.options",
+                ) from error
             raise self._failure(error, "taking over the mirror's transactions") from error
 
     def foresee_commits(self) -> None:
@@ -108,6 +121,16 @@ class Sender:
         `totals` is how many messages each topic has, and then has with them. `meanwhile` is called
         when Kafka's client has all of them, and is sending them.
         """
+        timed_out: MirrorUnavailable
+        try:
+            return self._sent(chunk, totals, meanwhile)
+        except _TimedOut as error:
+            timed_out = error
+        # Out here: what the client raises while an exception is handled keeps that.
+        self._require_nobody_else_went_on(chunk)
+        raise timed_out
+
+    def _sent(self, chunk: Chunk, totals: dict[str, int], meanwhile: Callable[[], None]) -> Places:
         self._trouble.said = ""
         with contextlib.suppress(LookCloser):
             return self._send(chunk, totals, meanwhile, exactly=False)
@@ -176,6 +199,16 @@ class Sender:
                 hint="Somebody else has written to it, or it was removed. The mirror reads it anew,"
                 " and says what it finds.",
                 field="mirror.topic_prefix",
+            )
+
+    def _require_nobody_else_went_on(self, chunk: Chunk) -> None:
+        """Another mirror that has taken over meanwhile sends these very commits first."""
+        with reading(self._config) as consumer:
+            last = last_commit(consumer, self._topics.commits)
+        if last is not None and last.received_at_us >= chunk.commits[0].received_at:
+            raise MirrorFenced(
+                "another mirror of this ledger has taken over while this one was held up",
+                hint=ONLY_ONE,
             )
 
     def _require_commits_in_place(self, sent: _Sent) -> None:
@@ -391,7 +424,7 @@ class Sender:
         found = failure(error, doing)
         if isinstance(found, MirrorFenced) and self._has_timed_out():
             # Kafka has the same word for it.
-            return MirrorUnavailable(
+            return _TimedOut(
                 "the brokers have given up a transaction that took longer than"
                 f" {given_up_after_ms(self._config) / 1000:g} s",
                 hint="The mirror was held up, or a commit is very large: then set"

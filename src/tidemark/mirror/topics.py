@@ -21,9 +21,11 @@ from tidemark.mirror.position import ends, messages
 _FOR_EVER: Final = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
 # Readers find a commit by the time that the ledger gave it.
 _OWN_TIMES: Final = {"message.timestamp.type": "CreateTime"}
-# The ledger's times may be ahead of the brokers' clocks, which Kafka bears for an hour by default.
-# Brokers before 3.6 do not know this, and bear it for ever.
-_ANY_TIME: Final = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+# The ledger's times may be ahead of the brokers' clocks, which Kafka bears for an hour by default,
+# or long ago. Brokers before 3.6 do not know these, and bear it for ever.
+_ANY_TIME: Final = dict.fromkeys(
+    ("message.timestamp.after.max.ms", "message.timestamp.before.max.ms"), str(2**63 - 1)
+)
 _MESSAGE_BYTES: Final = "max.message.bytes"
 _BROKERS_CHOICE: Final = -1
 _TOLD_WITHIN_S: Final = 5.0

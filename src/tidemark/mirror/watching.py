@@ -97,8 +97,8 @@ class Strict:
         return self._error is not None
 
     def failed(self, error: KafkaError, message: Delivered, what: str) -> None:
-        # What follows fails because of the first.
-        if self._error is None:
+        # What follows fails because of the first; or the first because of another of its batch.
+        if self._error is None or self._error.code() == KafkaError._INVALID_DIFFERENT_RECORD:
             self._error, self._what, self._topic = error, what, message.topic()
 
     def require_none_failed(self) -> None:
@@ -111,12 +111,13 @@ class Strict:
                 " meanwhile.",
                 field="mirror",
             )
-        if self._error.code() == KafkaError.INVALID_TIMESTAMP:
+        # The second is what they say of several at once.
+        if self._error.code() in (KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD):
             raise MirrorUnavailable(
                 f"the topic {self._topic} did not take {self._what}: its time is too far from that"
-                " of the brokers",
-                hint=f"Set message.timestamp.after.max.ms of {self._topic} higher; nothing is"
-                " skipped meanwhile.",
+                f" of the brokers ({self._error.str()})",
+                hint=f"Set message.timestamp.after.max.ms of {self._topic} higher, or for events of"
+                " old message.timestamp.before.max.ms; nothing is skipped meanwhile.",
                 field="mirror",
             )
         raise MirrorUnavailable(

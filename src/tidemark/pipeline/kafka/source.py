@@ -116,7 +116,8 @@ class FromKafka:
                 return None
             checking.require_right(found, plan, self._checksum_of)
             # There is only too much.
-            _tell_foreign(checking.foreign(found, plan), seen.foreign_count(plan))
+            if taken is found:
+                _tell_foreign(checking.foreign(found, plan), seen.foreign_count(plan))
             return self._folded(checking.exact(found, plan), found, plan, before)
 
         return FoldedBatch(self._fold(source_rows(ours, plan, before)), check)
