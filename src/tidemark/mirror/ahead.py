@@ -69,8 +69,10 @@ class CommitReader:
             commits.append(commit)
         if not commits:
             return Read([], [], 0, 0)
-        # Hardly more than are taken: a row is read with Python's lock, which others want.
-        self._commits_wanted = min(MOST_COMMITS, len(commits) * 5 // 4 + FIRST_COMMITS)
+        # Hardly more than are taken: a row is read with Python's lock, which others want. Where all
+        # were, soon as many as may be.
+        growth = 4 if len(commits) == self._commits_wanted else 1.25
+        self._commits_wanted = min(MOST_COMMITS, int(len(commits) * growth) + FIRST_COMMITS)
         after = position = commits[0].first_sequence - 1
         last = commits[-1].last_sequence
         texts: list[EventText] = []
@@ -119,6 +121,7 @@ class Ahead:
         self._read: Future[Read] = begun(reader.after(received_at))
         self._spelt: deque[Future[SpeltCommits]] = deque([begun(_spelt(self._read))])
         self._ready: Chunk | None = None
+        self._read_ahead()
 
     def take(self) -> Chunk:
         """The next; it is empty if there are no more, and then the last."""
@@ -127,10 +130,13 @@ class Ahead:
             self._ready = chunk
             return chunk
         self._ready = None
+        self._read_ahead()
+        return chunk
+
+    def _read_ahead(self) -> None:
         while len(self._spelt) < CHUNKS_AHEAD:
             self._read = self._begun(self._read_behind(self._read))
             self._spelt.append(self._begun(_spelt(self._read)))
-        return chunk
 
     def make_ready(self) -> None:
         """Takes a while, if there is something to be done for the next."""

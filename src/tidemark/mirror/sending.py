@@ -45,6 +45,7 @@ _GIVE_UP_S: Final = 5.0
 _IN_TROUBLE_S: Final = 5.0
 _SEEN_WITHIN_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.002
+_SEEN_LATER: Final = 1.2
 _AT_ONCE: Final = 200
 _MICROS_PER_MS: Final = 1000
 
@@ -248,7 +249,7 @@ class Sender:
                     field="mirror.bootstrap_servers",
                 )
             time.sleep(pause_s)
-            pause_s = min(2 * pause_s, _POLL_S)
+            pause_s = min(_SEEN_LATER * pause_s, _POLL_S)
 
     def _require_given_up(self, targets: Collection[Target]) -> None:
         if hanging(self._topics.admin, targets):
