@@ -140,7 +140,7 @@ async def test_times_ahead_of_the_brokers_are_taken_by_topics_that_the_mirror_ma
     await asyncio.to_thread(world.set_option, usage, "message.timestamp.after.max.ms", "3600000")
     # Brokers say another thing of several.
     await append(ledger, *(draft(f"{n}", causality_key="run") for n in range(events)))
-    said = rf"{usage} did not take the event 2: its time is too far from that of the brokers"
+    said = rf"{usage} did not take the event 2: .* its time is too far from that of the brokers"
     with pytest.raises(MirrorUnavailable, match=said):
         await world.mirror()
     await asyncio.to_thread(world.set_option, usage, "message.timestamp.after.max.ms", "1" * 18)

@@ -111,11 +111,11 @@ class Strict:
                 " meanwhile.",
                 field="mirror",
             )
-        # The second is what they say of several at once.
+        # The second is what they say of several at once, and may have other reasons.
         if self._error.code() in (KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD):
             raise MirrorUnavailable(
-                f"the topic {self._topic} did not take {self._what}: its time is too far from that"
-                f" of the brokers ({self._error.str()})",
+                f"the topic {self._topic} did not take {self._what}: {self._error.str()}; most"
+                " likely its time is too far from that of the brokers",
                 hint=f"Set message.timestamp.after.max.ms of {self._topic} higher, or for events of"
                 " old message.timestamp.before.max.ms; nothing is skipped meanwhile.",
                 field="mirror",
