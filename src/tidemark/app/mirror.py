@@ -6,6 +6,7 @@ What passes by itself is waited for, and whatever happened, it goes on from what
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import logging
 import threading
@@ -33,6 +34,9 @@ FIRST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 30.0
 _LOCK_NAME: Final = "mirror.lock"
 _OBJECTS_BETWEEN_COLLECTIONS: Final = 100_000
+# The first as in the malloc.h of GNU.
+_M_TRIM_THRESHOLD: Final = -1
+_KEPT_BYTES: Final = 256 * 1024 * 1024
 
 OnProgress = Callable[[int, int], None]
 """Told how far the events are mirrored, and how far there are any to be."""
@@ -64,6 +68,7 @@ def run_mirror(
         hint="`tidemark up` does so where mirror.enabled is true; stop one of the two.",
     )
     lock = config.state_dir / _LOCK_NAME
+    _keep_memory()
     with (
         only_one(lock, what="the mirror", taken=taken),
         _little_collecting(),
@@ -74,6 +79,14 @@ def run_mirror(
             return runner.caught_up()
         runner.keep_mirroring()
         return None
+
+
+def _keep_memory() -> None:
+    """What was used for one transaction is used again for the next. The C library would give it
+    back to the system meanwhile, and the system would fill it with zeros."""
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        # Not all C libraries have it. It cannot be asked for what was set before.
+        ctypes.CDLL(None).mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 @contextlib.contextmanager

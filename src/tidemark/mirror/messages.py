@@ -6,9 +6,9 @@ Other programs rely on all of this; it is described for them in docs/reference/k
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -52,8 +52,24 @@ def event_messages(commits: Iterable[CommitRow], events: SpeltEvents) -> Message
     for commit in commits:
         count = commit.last_sequence - commit.first_sequence + 1
         received_at_ms += [commit.received_at // 1000] * count
-    headers = [[header] for header in zip(repeat(SEQUENCE_HEADER), sequences)]
-    return Messages(events.values, keys, received_at_ms, headers)
+    return Messages(events.values, keys, received_at_ms, _SequenceHeaders(sequences))
+
+
+class _SequenceHeaders(Sequence[Headers]):
+    """Those of each event, made when they are asked for: kept, they are more objects than all the
+    rest of a message."""
+
+    def __init__(self, sequences: Sequence[bytes]) -> None:
+        self._sequences = sequences
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    def __iter__(self) -> Iterator[Headers]:
+        return map(list, zip(zip(repeat(SEQUENCE_HEADER), self._sequences)))
+
+    def __getitem__(self, index: Any) -> Any:
+        return [(SEQUENCE_HEADER, self._sequences[index])]
 
 
 Run: TypeAlias = tuple[int, int]
