@@ -142,7 +142,7 @@ UNCORRECTED = History(
     windows("kinds", "numbers"),
 )
 LARGE = History(
-    mixed_ledger(7, commits=40, entries=25),
+    mixed_ledger(7, commits=20, entries=25),
     named("m_max", "m_avg", "m_last", "m_sum"),
     [BY_PLACE],
     windows("lasts", "again"),
