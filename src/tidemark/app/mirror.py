@@ -34,9 +34,8 @@ FIRST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 30.0
 _LOCK_NAME: Final = "mirror.lock"
 _OBJECTS_BETWEEN_COLLECTIONS: Final = 100_000
-# The first as in the malloc.h of GNU.
-_M_TRIM_THRESHOLD: Final = -1
-_KEPT_BYTES: Final = 256 * 1024 * 1024
+# What malloc.h of GNU calls M_TRIM_THRESHOLD and M_MMAP_THRESHOLD. The second has this upper bound.
+_KEPT_BYTES: Final = {-1: 256 * 1024 * 1024, -3: 32 * 1024 * 1024}
 
 OnProgress = Callable[[int, int], None]
 """Told how far the events are mirrored, and how far there are any to be."""
@@ -84,9 +83,10 @@ def run_mirror(
 def _keep_memory() -> None:
     """What was used for one transaction is used again for the next. The C library would give it
     back to the system meanwhile, and the system would fill it with zeros."""
+    # Not all C libraries have it.
     with contextlib.suppress(AttributeError, OSError, TypeError):
-        # Not all C libraries have it. It cannot be asked for what was set before.
-        ctypes.CDLL(None).mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+        for option, size in _KEPT_BYTES.items():
+            ctypes.CDLL(None).mallopt(option, size)
 
 
 @contextlib.contextmanager
