@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from hypothesis.errors import FlakyFailure
 
 from tests.contract.views_home import POSITIONS, SQLITE_SCHEME, Views, ViewsHome, at
 from tests.contract.views_model import COMMITS, Model
@@ -242,8 +243,11 @@ def test_a_row_lost_when_joining_between_commits_is_caught(
     def run(story: list[Any], wheres: list[Any], seed: int) -> None:
         asyncio.run(tell(f"{SQLITE_SCHEME}{tmp_path / 'views.db'}", story, wheres, seed))
 
-    with pytest.raises(AssertionError):
+    with pytest.raises((AssertionError, FlakyFailure)) as raised:
         run()
+    # What is lost depends on who is quicker, and is perhaps not lost when it is tried once more.
+    if isinstance(raised.value, FlakyFailure):
+        assert raised.value.split(AssertionError)[1] is None
 
 
 async def test_a_snapshot_cut_off_in_the_middle_is_completed_by_timestamp(tmp_path: Path) -> None:
