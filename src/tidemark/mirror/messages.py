@@ -56,8 +56,8 @@ def event_messages(commits: Iterable[CommitRow], events: SpeltEvents) -> Message
 
 
 class _SequenceHeaders(Sequence[Headers]):
-    """Those of each event, made when they are asked for: kept, they are more objects than all the
-    rest of a message."""
+    """Those of each event, made when they are asked for: kept, they are as many objects as the rest
+    of all messages."""
 
     def __init__(self, sequences: Sequence[bytes]) -> None:
         self._sequences = sequences
