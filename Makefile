@@ -34,7 +34,8 @@ run: ## Set up and start Tidemark with sample traffic on 127.0.0.1:8787
 
 .PHONY: test
 test: setup java ## Set up, check and run every test
-	@$(MAKE) --jobs=3 --output-sync=target postgres jars classes prometheus lint types imports
+# What takes longest comes first.
+	@$(MAKE) --jobs=3 --output-sync=target classes prometheus types jars postgres lint imports
 	@exec $(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 .PHONY: postgres

@@ -281,7 +281,8 @@ async def test_a_silent_host_is_probed_one_at_a_time_until_it_answers() -> None:
         at_once += 1
         most_at_once.append(at_once)
         try:
-            await asyncio.sleep(0.15)
+            # Hardly longer than the other waits: a busy machine may let some of these overlap.
+            await asyncio.sleep(0.35)
             writer.close()
         finally:
             at_once -= 1
@@ -289,7 +290,7 @@ async def test_a_silent_host_is_probed_one_at_a_time_until_it_answers() -> None:
     async with WebhookReceiver(hold) as receiver:
         for _ in range(100):
             outbox.enqueue(receiver.url)
-        async with delivering(outbox, timeout_s=0.1) as work:
+        async with delivering(outbox, timeout_s=0.3) as work:
             await work.until(lambda: len(receiver.received) >= 20)
             assert max(most_at_once[:8]) > 1
             assert max(most_at_once[-4:]) <= 2

@@ -31,6 +31,7 @@ from tidemark.ledger.sqlite_connection import make_private_directory
 from tidemark.pipeline.errors import SparkUnavailable
 from tidemark.pipeline.gateway import Gateway, start_gateway
 from tidemark.pipeline.java import find_java
+from tidemark.pipeline.known_classes import remember_classes
 from tidemark.pipeline.session_options import (
     OptionValue,
     SparkSettings,
@@ -128,6 +129,7 @@ def _open_session(gateway: Gateway, options: dict[str, str], home: Path) -> Spar
         with gateway.offered(), _own_signals():
             session = builder.getOrCreate()
         _know_no_other_sources(session)
+        remember_classes(session)
         if not is_local(options["spark.master"]):
             session.sparkContext.addPyFile(str(_packed(home)))
     except (Py4JError, PySparkException, OSError) as error:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Literal, TypeAlias
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from tidemark.config import Config
@@ -115,8 +116,8 @@ class Decoder:
             views = [decoder for decoder in decoders if decoder.fields is fields]
             if views:
                 frame = fields.added_to(frame)
-                frame = frame.select("*", *(it for view in views for it in view.attempts()))
-                frame = frame.withColumns({error_name(view.view): view.error() for view in views})
+                frame = frame.select("*", *(it for view in views for it in view.attempts))
+                frame = frame.withColumns({error_name(view.view): view.error for view in views})
                 made_facts = {
                     made_name(f"fact_{view.view}"): view.fact(self._shape, whole=whole)
                     for view in views
@@ -126,15 +127,21 @@ class Decoder:
         if self._time.streams and of in ("all", "windows"):
             frame, name = self._time.fact(frame, self._shape)
             names.append(name)
-        commit = self._shape.fact(view=facts.NO_VIEW, kind=facts.COMMIT, slot=0)
         names.append(made_name("commit"))
-        frame = frame.withColumn(names[-1], fn.when(ledger("record") == "commit", commit))
-        exploded = frame.select(
-            *(ledger(name).alias(name) for name in EVENT_FIELDS),
-            fn.explode(fn.array(*names)).alias("fact"),
-        )
+        frame = frame.withColumn(names[-1], self._commit)
+        exploded = frame.select(*self._said, fn.explode(fn.array(*names)).alias("fact"))
         # Not a filter of the array, which Spark does not compile, nor anything inside it.
         return exploded.filter(fn.col("fact").isNotNull()).select(*EVENT_FIELDS, "fact.*")
+
+    @cached_property
+    def _commit(self) -> Column:
+        commit = self._shape.fact(view=facts.NO_VIEW, kind=facts.COMMIT, slot=0)
+        return fn.when(ledger("record") == "commit", commit)
+
+    @cached_property
+    def _said(self) -> list[Column]:
+        """What facts take over from their event."""
+        return [ledger(name).alias(name) for name in EVENT_FIELDS]
 
 
 def _fields(config: Config, reading: _Reading, registry: EventtimeTypeRegistry) -> StreamFields:

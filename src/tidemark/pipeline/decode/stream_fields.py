@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
@@ -17,6 +19,19 @@ TimeParser = Callable[[Column], Column]
 
 # Holds the text that is no JSON. No field has such a name.
 _CORRUPT = "@corrupt"
+
+
+class _Columns(NamedTuple):
+    """What is added to rows, one after the other."""
+
+    content: Column
+    texts: Column
+    fields: Sequence[Column]
+    times: dict[str, Column]
+    """In place of those fields that are times."""
+    moment: Column | None
+    time: Column
+    fault: Column
 
 
 class StreamFields:
@@ -61,44 +76,50 @@ class StreamFields:
 
     def added_to(self, frame: DataFrame) -> DataFrame:
         """The rows with the fields under their own names, their time and their faults."""
+        # Step by step: what a step uses more than once, Spark would work out each time.
+        columns = self._columns
+        frame = frame.withColumn(made_name("content"), columns.content)
+        frame = frame.withColumn(made_name("texts"), columns.texts)
+        frame = frame.select("*", *columns.fields).withColumns(columns.times)
+        if columns.moment is not None:
+            frame = frame.withColumn(made_name("moment"), columns.moment)
+            frame = frame.withColumn(made_name("time"), columns.time)
+        return frame.withColumn(made_name("fault"), columns.fault)
+
+    @cached_property
+    def _columns(self) -> _Columns:
+        # Made once: putting them together takes longer than a small batch.
         amended = ledger("control") == "amend"
         event = raw_member(fn.when(amended, ledger("data")), "event")
         content = fn.when(amended, raw_member(event, "data")).when(
             ledger("control").isNull(), ledger("data")
         )
-        frame = frame.withColumn(
-            made_name("content"), fn.when(ledger("stream") == self._stream, content)
-        )
         names = (*(field.name for field in self._fields), _CORRUPT)
         texts = ", ".join(f"`{name}`: string" for name in names)
-        frame = frame.withColumn(
-            made_name("texts"),
+        moment = None
+        if self._time_parser is not None and self._time_column is not None:
+            moment = self._time_parser(fn.col(self._time_column))
+        return _Columns(
+            fn.when(ledger("stream") == self._stream, content),
             fn.from_json(
                 made("content"), f"struct<{texts}>", {"columnNameOfCorruptRecord": _CORRUPT}
             ),
-        )
-        fields = []
-        for field in self._fields:
-            text = made("texts")[field.name]
-            if field.type == "json":
-                raw = fn.when(text.isNotNull(), raw_member(made("content"), field.name))
-                fields.append(raw.alias(field.name))
-            else:
-                fields.append(typed(text, field).alias(field.name))
-        # Step by step: what a step uses more than once, Spark would work out each time.
-        frame = frame.select("*", *fields).withColumns(
+            [self._field(field).alias(field.name) for field in self._fields],
             {
                 field.name: within_known_years(fn.col(field.name))
                 for field in self._fields
                 if field.type == "timestamp"
-            }
+            },
+            moment,
+            fn.unix_micros(within_known_years(made("moment"))),
+            self._faults(),
         )
-        if self._time_parser is not None and self._time_column is not None:
-            moment = self._time_parser(fn.col(self._time_column))
-            frame = frame.withColumn(made_name("moment"), moment)
-            time = fn.unix_micros(within_known_years(made("moment")))
-            frame = frame.withColumn(made_name("time"), time)
-        return frame.withColumn(made_name("fault"), self._faults())
+
+    def _field(self, field: ViewColumn) -> Column:
+        text = made("texts")[field.name]
+        if field.type == "json":
+            return fn.when(text.isNotNull(), raw_member(made("content"), field.name))
+        return typed(text, field)
 
     def _faults(self) -> Column:
         texts = made("texts")

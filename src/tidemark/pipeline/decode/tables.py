@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as fn
@@ -44,9 +45,8 @@ class TableDecoder:
         self.view = view
         self._place = place
         self.fields = fields
-        # Putting one together takes longer than a small batch.
+        # Putting columns together takes longer than a small batch.
         self._fact: Column | None = None
-        self._tried: list[Column] | None = None
         columns = fields.columns
         path = f"views.{table.name}"
         calculated = []
@@ -70,14 +70,13 @@ class TableDecoder:
         expressions = [self._table.delete_when, *(text for _, text in self._table.calculated)]
         return {place: text for place, text in enumerate(expressions) if text is not None}
 
+    @cached_property
     def attempts(self) -> list[Column]:
         """The columns that its fact needs besides those of the stream."""
-        if self._tried is None:
-            self._tried = [
-                tried(self._spark, expression).alias(attempt_name(self.view, place))
-                for place, expression in self._attempts.items()
-            ]
-        return self._tried
+        return [
+            tried(self._spark, expression).alias(attempt_name(self.view, place))
+            for place, expression in self._attempts.items()
+        ]
 
     def fact(self, shape: FactShape, *, whole: bool) -> Column:
         """The table's fact, null where there is none; `whole` makes no difference."""
@@ -85,6 +84,7 @@ class TableDecoder:
             self._fact = self._fact_column(shape, list(self._attempts))
         return self._fact
 
+    @cached_property
     def error(self) -> Column:
         """A pair of code and message for an event that the table cannot take; else null."""
         attempts = [fn.col(attempt_name(self.view, place)) for place in self._attempts]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
@@ -18,6 +19,8 @@ from tidemark.pipeline.time.messages import (
 )
 from tidemark.pipeline.time.plans import TimePlan
 from tidemark.pipeline.time.registry import EventtimeTypeRegistry, within_known_years
+
+_FACT: Final = made_name("fact_time")
 
 
 def _text_name(place: int) -> str:
@@ -47,6 +50,8 @@ class TimeDecoder:
         self._registry = registry
         self._windowed = windowed
         self._timed = sorted({*plan.timed, *self._ordered, *self._records})
+        # Putting these together takes longer than a small batch.
+        self._made: Sequence[dict[str, Column]] | None = None
 
     @property
     def streams(self) -> Sequence[str]:
@@ -60,15 +65,26 @@ class TimeDecoder:
 
     def fact(self, frame: DataFrame, shape: FactShape) -> tuple[DataFrame, str]:
         """The rows with a column for the time stage's fact, null where there is none."""
-        stream = ledger("stream")
         # Step by step: what a step uses more than once, Spark would work out each time.
-        frame = frame.withColumns(
-            {_text_name(place): self._text(name) for place, name in enumerate(self._plan.timed)}
-        )
-        frame = frame.withColumn(made_name("time_moment"), self._moment())
-        frame = frame.withColumns(
-            {made_name("time_stream"): self._stream(), made_name("time_ts"): self._ts()}
-        )
+        for step in self._steps(shape):
+            frame = frame.withColumns(step)
+        return frame, _FACT
+
+    def _steps(self, shape: FactShape) -> Sequence[dict[str, Column]]:
+        if self._made is None:
+            texts = {
+                _text_name(place): self._text(name) for place, name in enumerate(self._plan.timed)
+            }
+            self._made = (
+                texts,
+                {made_name("time_moment"): self._moment()},
+                {made_name("time_stream"): self._stream(), made_name("time_ts"): self._ts()},
+                {_FACT: self._fact(shape)},
+            )
+        return self._made
+
+    def _fact(self, shape: FactShape) -> Column:
+        stream, control = ledger("stream"), ledger("control")
         # Spread over all tasks: nothing of this has to meet before it is in the driver.
         place = {"view": fn.lit(facts.NO_VIEW), "slot": ledger("ingress_sequence")}
         kept = fn.when(made("time_stream").isin(self._ordered), ledger("data"))
@@ -85,19 +101,14 @@ class TimeDecoder:
             error_code="invalid_event_time",
             error_message="the time of this event is missing or cannot be read",
         )
-        name = made_name("fact_time")
-        control = ledger("control")
-        return frame.withColumn(
-            name,
-            fn.when(
-                stream.isin(self.streams),
-                fn.when(control == "end", shape.fact(**place, kind=facts.END, time_stream=stream))
-                .when(control.isNotNull() | made("time_stream").isNull(), None)
-                .when(~stream.isin(self._timed), None)
-                .when(made("time_ts").isNull(), error)
-                .otherwise(tuple_of),
-            ),
-        ), name
+        return fn.when(
+            stream.isin(self.streams),
+            fn.when(control == "end", shape.fact(**place, kind=facts.END, time_stream=stream))
+            .when(control.isNotNull() | made("time_stream").isNull(), None)
+            .when(~stream.isin(self._timed), None)
+            .when(made("time_ts").isNull(), error)
+            .otherwise(tuple_of),
+        )
 
     def _stream(self) -> Column:
         """In whose time an event stands; null for a record without any."""

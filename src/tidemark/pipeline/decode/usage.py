@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -53,8 +54,7 @@ class UsageDecoder:
         self._meters = meters
         self._stream = stream
         self._meta_fields = meta_fields
-        # Putting these together takes longer than a small batch. The second is by view and `whole`.
-        self._attempts: list[Column] | None = None
+        # By view and `whole`: putting columns together takes longer than a small batch.
         self._facts: dict[tuple[int, bool], tuple[Column, Column]] = {}
         columns = self._columns()
         for meter in meters:
@@ -84,21 +84,21 @@ class UsageDecoder:
             standings[_standing_name(view)] = standing
             made_facts[made_name(f"fact_{view}")] = fact
         # Not more steps than these: Spark looks at the whole plan anew with every one.
-        frame = frame.select("*", *self._tried()).withColumns(standings).withColumns(made_facts)
+        frame = frame.select("*", *self._tried).withColumns(standings).withColumns(made_facts)
         return frame, list(made_facts)
 
+    @cached_property
     def _tried(self) -> list[Column]:
         """The expressions of meters, and the periods that events fall into."""
-        if self._attempts is None:
-            # Meters with the same periods share them.
-            periods = {_period_name(meter): _period(meter) for meter in self._meters}
-            self._attempts = [column.alias(name) for name, column in periods.items()]
-            for view, meter in enumerate(self._meters):
-                for place, expression in ((_VALUE, meter.value), (_WHERE, meter.where)):
-                    if expression is not None:
-                        attempt = tried(self._spark, expression)
-                        self._attempts.append(attempt.alias(attempt_name(view, place)))
-        return self._attempts
+        # Meters with the same periods share them.
+        periods = {_period_name(meter): _period(meter) for meter in self._meters}
+        found = [column.alias(name) for name, column in periods.items()]
+        for view, meter in enumerate(self._meters):
+            for place, expression in ((_VALUE, meter.value), (_WHERE, meter.where)):
+                if expression is not None:
+                    attempt = tried(self._spark, expression)
+                    found.append(attempt.alias(attempt_name(view, place)))
+        return found
 
     def _columns(self) -> StructType:
         """What expressions may name, with its types."""
@@ -110,21 +110,27 @@ class UsageDecoder:
         return struct_of(f"{_COLUMNS}, meta {meta}")
 
     def _with_fields(self, frame: DataFrame) -> DataFrame:
+        text, meta, fields = self._fields
+        frame = frame.withColumn(made_name("meta_text"), text)
+        return frame.withColumn(made_name("meta"), meta).select("*", *fields)
+
+    @cached_property
+    def _fields(self) -> tuple[Column, Column, Sequence[Column]]:
+        """What an event says besides its value: as text, as a map, and as expressions name it."""
         amended = fn.when(ledger("control") == "amend", ledger("data"))
         content = fn.when(ledger("control").isNull(), ledger("data")).otherwise(
             raw_member(raw_member(amended, "event"), "meta")
         )
-        text = made_name("meta_text")
-        frame = frame.withColumn(text, fn.when(ledger("stream") == self._stream, content))
-        meta = fn.from_json(exact_numbers(fn.col(text)), "map<string,string>")
-        frame = frame.withColumn(made_name("meta"), meta)
         own = ("tenant_id", "metric", "customer_ref", "resource_id", "quantity")
-        return frame.select(
-            "*",
-            *(ledger(name).alias(name) for name in own),
-            fn.timestamp_micros(ledger("occurred_at")).alias("ts"),
-            self._meta().alias("meta"),
-            _ts().alias(made_name("usage_ts")),
+        return (
+            fn.when(ledger("stream") == self._stream, content),
+            fn.from_json(exact_numbers(made("meta_text")), "map<string,string>"),
+            [
+                *(ledger(name).alias(name) for name in own),
+                fn.timestamp_micros(ledger("occurred_at")).alias("ts"),
+                self._meta().alias("meta"),
+                _ts().alias(made_name("usage_ts")),
+            ],
         )
 
     def _meta(self) -> Column:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Final
 
 from pyspark.sql import Column, SparkSession
@@ -45,8 +46,7 @@ class WindowDecoder:
         self.view = view
         self._place = place
         self.fields = fields
-        self._tried: list[Column] | None = None
-        # By `whole`: putting one together takes longer than a small batch.
+        # By `whole`: putting columns together takes longer than a small batch.
         self._facts: dict[bool, Column] = {}
         columns, path = self.fields.columns, f"windows.{window.name}"
         kind = checked_type(spark, window.value, columns, f"{path}.value")
@@ -66,16 +66,15 @@ class WindowDecoder:
         # A struct must have something in it.
         return f"struct<{groups or '`@none`: boolean'}>"
 
+    @cached_property
     def attempts(self) -> list[Column]:
         """The columns that its fact needs besides those of the stream."""
-        if self._tried is None:
-            expressions = {_VALUE: self._window.value, _WHERE: self._window.where}
-            self._tried = [
-                tried(self._spark, expression).alias(attempt_name(self.view, place))
-                for place, expression in expressions.items()
-                if expression is not None
-            ]
-        return self._tried
+        expressions = {_VALUE: self._window.value, _WHERE: self._window.where}
+        return [
+            tried(self._spark, expression).alias(attempt_name(self.view, place))
+            for place, expression in expressions.items()
+            if expression is not None
+        ]
 
     def fact(self, shape: FactShape, *, whole: bool) -> Column:
         """The window's fact, null where there is none.
@@ -87,6 +86,7 @@ class WindowDecoder:
             self._facts[whole] = self._fact(shape, whole=whole)
         return self._facts[whole]
 
+    @cached_property
     def error(self) -> Column:
         """A pair of code and message for an event that the window cannot take; else null."""
         attempt, passes = self._attempt()
