@@ -53,8 +53,9 @@ def producer(config: Config, ledger_id: str, on_error: Callable[[KafkaError], No
             "message.max.bytes": most_message_bytes(config) + _ENVELOPE_BYTES,
             "queue.buffering.max.kbytes": _QUEUED_KBYTES,
             "queue.buffering.max.messages": 1_000_000,
-            # All that is sent at once is waited for anyway, and brokers like large batches.
-            "linger.ms": 100,
+            # Brokers like large batches. But the last one is not held back until it is waited for:
+            # it goes while the next transaction is made ready.
+            "linger.ms": 5,
             "batch.num.messages": 100_000,
             "compression.type": "lz4",
             # A topic that is missing was removed, and must not come back with other settings.

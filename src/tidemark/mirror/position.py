@@ -262,15 +262,21 @@ def ends(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
 
 
 def ends_of(
-    admin: AdminClient, partitions: Collection[Target], *, sees_all: bool = False
+    admin: AdminClient,
+    partitions: Collection[Target],
+    *,
+    sees_all: bool = False,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> dict[Target, int]:
-    """Behind the last that a reader sees in each partition, all asked for at once."""
+    """Behind the last that a reader sees in each partition, all asked for at once. `meanwhile` is
+    called before the answer is waited for."""
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     asked = dict.fromkeys(starmap(TopicPartition, partitions), latest)
     level = IsolationLevel.READ_UNCOMMITTED if sees_all else IsolationLevel.READ_COMMITTED
 
     def ask() -> dict[Target, int]:
         answers = admin.list_offsets(asked, isolation_level=level, request_timeout=ANSWER_WITHIN_S)
+        meanwhile()
         return {
             (found.topic, found.partition): answer.result().offset
             for found, answer in answers.items()

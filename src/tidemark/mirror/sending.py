@@ -181,7 +181,7 @@ class Sender:
         crash_point("mirror.before_commit")
         self._commit()
         crash_point("mirror.committed")
-        self._wait_until_seen(sent.ends)
+        self._wait_until_seen(sent.ends, meanwhile)
         totals.update(sent.totals)
         return watched.places
 
@@ -225,7 +225,7 @@ class Sender:
         except KafkaException as error:
             raise self._failure(error, "committing what was mirrored") from error
 
-    def _wait_until_seen(self, ends: Mapping[Target, int]) -> None:
+    def _wait_until_seen(self, ends: Mapping[Target, int], meanwhile: Callable[[], None]) -> None:
         """Kafka ends a transaction in one partition after the other, after it was committed.
 
         The next one must not begin before: it would decide about this one too.
@@ -233,7 +233,7 @@ class Sender:
         deadline = time.monotonic() + _SEEN_WITHIN_S
         pause_s = _LOOK_EVERY_S
         while True:
-            found = ends_of(self._topics.admin, ends)
+            found = ends_of(self._topics.admin, ends, meanwhile=meanwhile)
             unseen = {target for target, end in ends.items() if found[target] < end}
             if not unseen:
                 self._next.update(found)
