@@ -275,9 +275,9 @@ async def test_what_is_committed_and_not_seen_is_waited_for(
     monkeypatch.setattr(sending, "_SEEN_WITHIN_S", 1.0)
     seen, asked, is_hidden = sending.ends_of, [0], threading.Event()
 
-    def hardly_seen(*arguments: Any) -> dict[Any, int]:
+    def hardly_seen(*arguments: Any, **named: Any) -> dict[Any, int]:
         asked[0] += 1
-        found = seen(*arguments)
+        found = seen(*arguments, **named)
         return dict.fromkeys(found, 0) if is_hidden.is_set() else found
 
     monkeypatch.setattr(sending, "ends_of", hardly_seen)
