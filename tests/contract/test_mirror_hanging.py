@@ -20,6 +20,7 @@ from tests.contract.stores import LedgerHome, append
 from tests.services.kafka import KafkaBroker
 from tests.services.mirroring import MirrorWorld, wait_until
 from tidemark.mirror import hanging, sending
+from tidemark.mirror.ahead import Ahead
 from tidemark.mirror.errors import MirrorFenced, MirrorRefused, MirrorUnavailable
 from tidemark.mirror.messages import encode_commit
 from tidemark.mirror.position import ends_of, last_commit, reading
@@ -274,9 +275,11 @@ async def test_what_is_committed_and_not_seen_is_waited_for(
     """The next transaction could still take it back."""
     monkeypatch.setattr(sending, "_SEEN_WITHIN_S", 1.0)
     seen, asked, is_hidden = sending.ends_of, [0], threading.Event()
+    meanwhile: list[Any] = []
 
     def hardly_seen(*arguments: Any, **named: Any) -> dict[Any, int]:
         asked[0] += 1
+        meanwhile.append(named.get("meanwhile"))
         found = seen(*arguments, **named)
         return dict.fromkeys(found, 0) if is_hidden.is_set() else found
 
@@ -294,6 +297,8 @@ async def test_what_is_committed_and_not_seen_is_waited_for(
             f"what was committed in partition 0 of {world.commits_topic} is not seen after 1 s"
         )
         assert asked[0] > 1
+        # And the next is made ready in the meantime.
+        assert Ahead.make_ready in (getattr(it, "__func__", None) for it in meanwhile)
         is_hidden.clear()
         await told_of(ledger, lambda state: state.last_sequence == 80 and state.error is None)
     assert not failures

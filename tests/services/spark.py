@@ -26,13 +26,7 @@ class SparkTestConfig:
 # With Spark's connector to Kafka, for the tests that need it.
 CONNECTOR = Path(__file__).parents[2] / ".venv" / "jars" / "connector"
 SHARED_CONFIG = SparkTestConfig(
-    options={
-        "spark.jars": ",".join(map(str, sorted(CONNECTOR.glob("*.jar")))),
-        # Java need not prove anew of each class that Spark makes that it is well formed: tests
-        # start it dozens of times, and that is a tenth of what a start and a first batch take.
-        "spark.driver.defaultJavaOptions": "-XX:+UnlockDiagnosticVMOptions"
-        " -XX:-BytecodeVerificationRemote",
-    }
+    options={"spark.jars": ",".join(map(str, sorted(CONNECTOR.glob("*.jar"))))}
 )
 _session: SparkSession | None = None
 

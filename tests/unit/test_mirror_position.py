@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -71,6 +72,30 @@ class KnowsNoLeader:
 
     def list_topics(self, timeout: float) -> Any:
         return self._client.list_topics(timeout=timeout)
+
+
+class Answers:
+    """An admin client that has the answer when somebody waits for it."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def list_offsets(self, asked: Any, **more: Any) -> Any:
+        self.done.append("asked")
+        return dict.fromkeys(asked, self)
+
+    def result(self) -> Any:
+        self.done.append("waited")
+        return SimpleNamespace(offset=7)
+
+
+def test_what_is_to_be_done_meanwhile_is_done_before_the_answer_is_waited_for() -> None:
+    admin: Any = Answers()
+    found = position.ends_of(
+        admin, [("usage", 0)], meanwhile=lambda: admin.done.append("meanwhile")
+    )
+    assert found == {("usage", 0): 7}
+    assert admin.done == ["asked", "meanwhile", "waited"]
 
 
 def test_nothing_is_held_on_to_by_who_asks_while_brokers_are_away(

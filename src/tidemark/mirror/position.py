@@ -269,7 +269,7 @@ def ends_of(
     meanwhile: Callable[[], None] = lambda: None,
 ) -> dict[Target, int]:
     """Behind the last that a reader sees in each partition, all asked for at once. `meanwhile` is
-    called before the answer is waited for."""
+    called each time before an answer is waited for."""
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     asked = dict.fromkeys(starmap(TopicPartition, partitions), latest)
     level = IsolationLevel.READ_UNCOMMITTED if sees_all else IsolationLevel.READ_COMMITTED

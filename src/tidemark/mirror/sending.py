@@ -120,7 +120,8 @@ class Sender:
         """Where the events are, once they are there for all to see.
 
         `totals` is how many messages each topic has, and then has with them. `meanwhile` is called
-        when Kafka's client has all of them, and is sending them.
+        when Kafka's client has all of them, and is sending them, and again while they become
+        visible: it must not raise.
         """
         timed_out: MirrorUnavailable
         try:

@@ -7,11 +7,9 @@ of ours takes thousands of columns.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any, Final
 
-from py4j.java_gateway import JavaMember
-from py4j.protocol import Py4JError
+from py4j.java_gateway import JavaClass, JavaMember
 from pyspark.sql import SparkSession
 
 _ASKED_FOR: Final = (
@@ -37,9 +35,11 @@ class _KnownClass:
 
 
 def remember_classes(session: SparkSession) -> None:
-    """For as long as the Java of this session lives. Where a class has another name, it is asked
-    for as ever."""
+    """For as long as the Java of this session lives. Where a class has another name by now, it is
+    asked for as ever."""
     java: Any = session._jvm
     for name in _ASKED_FOR:
-        with suppress(Py4JError):
-            setattr(java, name, _KnownClass(getattr(java, name)))
+        found = getattr(java, name)
+        # What is none, Py4J takes for a package.
+        if isinstance(found, JavaClass):
+            setattr(java, name, _KnownClass(found))

@@ -99,8 +99,7 @@ class WindowRefolder:
             fn.col("view").alias("of_view"), fn.col("tenant_id").alias("of_tenant"), "name"
         )
         originals = own.filter(is_original).join(
-            # They all come to the driver below, so they are few enough.
-            fn.broadcast(corrected),
+            corrected.distinct(),
             (fn.col("view") == fn.col("of_view"))
             & (fn.col("tenant_id") == fn.col("of_tenant"))
             & (fn.col("idempotency_key") == fn.col("name")),
