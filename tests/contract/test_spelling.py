@@ -184,6 +184,25 @@ async def test_texts_of_the_same_events_in_two_orders_are_not_put_together(
         await ledger.read_text(0, 3)
 
 
+async def test_postgresql_sorts_no_page_also_before_it_has_statistics(postgres_url: str) -> None:
+    """What is sorted is written to the disk first, where it is more than PostgreSQL keeps."""
+    home = LedgerHome(postgres_url)
+    try:
+        ledger = await home.open()
+        await append(ledger, *(draft(f"{n}", data='{"a":1}') for n in range(3_000)))
+        assert isinstance(ledger, postgres.PostgresLedger)
+        page = (1_000, 2_000)
+        for query, values in (
+            (postgres._COMMON_TEXTS, (*page, *page, reading.MOST_TEXT_BYTES)),
+            (postgres._RARE_TEXTS, page),
+        ):
+            plan = [line for (line,) in await ledger._fetch(f"EXPLAIN {query}", *values)]
+            assert any("Index Scan using events_pkey" in line for line in plan)
+            assert not any("Sort" in line or "Seq Scan" in line for line in plan), plan
+    finally:
+        await home.close()
+
+
 async def test_pandas_is_not_loaded_for_it(home: LedgerHome) -> None:
     """It takes half a second and 40 MiB, and Arrow does so for many ways to give it a value."""
     ledger = await home.open()

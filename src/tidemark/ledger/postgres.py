@@ -93,7 +93,9 @@ SESSION_SETTINGS = {
     "lock_timeout": f"{HUNG_AFTER_S}s",
     "idle_in_transaction_session_timeout": f"{HUNG_AFTER_S}s",
 }
-# Without statistics the planner prefers to scan a table that has just begun to grow.
+# Without statistics the planner prefers to scan a table that has just begun to grow; and to collect
+# the rows of a page in the order of the disk, to sort them then.
+READER_SETTINGS = SESSION_SETTINGS | {"enable_seqscan": "off", "enable_bitmapscan": "off"}
 WRITER_SETTINGS = SESSION_SETTINGS | {"enable_seqscan": "off", "synchronous_commit": "on"}
 
 _PAGE = "FROM events WHERE ingress_sequence > ? AND ingress_sequence <= ?"
@@ -169,7 +171,7 @@ class PostgresLedger(LedgerReader, LedgerCopies):
             async with AsyncExitStack() as opened:
                 writers = await _pool(url, WRITER_CONNECTIONS, WRITER_SETTINGS)
                 opened.push_async_callback(writers.close)
-                readers = await _pool(url, READER_CONNECTIONS, SESSION_SETTINGS)
+                readers = await _pool(url, READER_CONNECTIONS, READER_SETTINGS)
                 opened.push_async_callback(readers.close)
                 async with writers.acquire() as connection, connection.transaction():
                     founding = await _found(connection, clock.wall_us(), salt, guard)
