@@ -34,8 +34,9 @@ FIRST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 30.0
 _LOCK_NAME: Final = "mirror.lock"
 _OBJECTS_BETWEEN_COLLECTIONS: Final = 100_000
-# What malloc.h of GNU calls M_TRIM_THRESHOLD and M_MMAP_THRESHOLD. The second has this upper bound.
-_KEPT_BYTES: Final = {-1: 256 * 1024 * 1024, -3: 32 * 1024 * 1024}
+# What malloc.h of GNU calls M_TRIM_THRESHOLD, M_MMAP_THRESHOLD and M_MXFAST. The second has this
+# upper bound.
+_MEMORY: Final = {-1: 256 * 1024 * 1024, -3: 32 * 1024 * 1024, 1: 0}
 
 OnProgress = Callable[[int, int], None]
 """Told how far the events are mirrored, and how far there are any to be."""
@@ -82,10 +83,12 @@ def run_mirror(
 
 def _keep_memory() -> None:
     """What was used for one transaction is used again for the next. The C library would give it
-    back to the system meanwhile, and the system would fill it with zeros."""
+    back to the system meanwhile, and the system would fill it with zeros. And it would put small
+    pieces aside, of which there are some for each message, and go through all of them whenever a
+    large one is free."""
     # Not all C libraries have it.
     with contextlib.suppress(AttributeError, OSError, TypeError):
-        for option, size in _KEPT_BYTES.items():
+        for option, size in _MEMORY.items():
             ctypes.CDLL(None).mallopt(option, size)
 
 

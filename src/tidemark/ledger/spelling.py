@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -65,10 +65,17 @@ class Spelling(NamedTuple):
         causality_keys: list[str | None] = []
         values: list[bytes] = []
         for page in self.pages:
-            streams += page[0].to_pylist()
-            causality_keys += page[1].to_pylist()
+            streams += _listed(page[0])
+            causality_keys += _listed(page[1])
             values += page[2].to_pylist()
         return SpeltEvents(self.first_sequence, streams, causality_keys, values)
+
+
+def _listed(column: pa.Array) -> list[Any]:
+    """As Python objects: only one where all are the same, as they mostly are."""
+    distinct = column.unique()
+    listed: list[Any] = (column if len(distinct) > 1 else distinct).to_pylist()
+    return listed if len(distinct) > 1 else listed * len(column)
 
 
 def spelt(texts: Iterable[EventText], after: int, upto: int) -> SpeltEvents:

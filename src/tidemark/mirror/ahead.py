@@ -17,7 +17,8 @@ from tidemark.mirror.messages import MOST_COMMITS, Target
 
 # A transaction waits for the brokers three times, however large it is.
 MOST_EVENTS: Final = 40_000
-FIRST_COMMITS: Final = 50
+FIRST_COMMITS: Final = 400
+SPARE_COMMITS: Final = 50
 CHUNKS_AHEAD: Final = 3
 FIRST_PAGE_EVENTS: Final = 2_000
 PAGE_BYTES: Final = 16 * 1024 * 1024
@@ -72,7 +73,7 @@ class CommitReader:
         # Hardly more than are taken: a row is read with Python's lock, which others want. Where all
         # were, soon as many as may be.
         growth = 4 if len(commits) == self._commits_wanted else 1.25
-        self._commits_wanted = min(MOST_COMMITS, int(len(commits) * growth) + FIRST_COMMITS)
+        self._commits_wanted = min(MOST_COMMITS, int(len(commits) * growth) + SPARE_COMMITS)
         after = position = commits[0].first_sequence - 1
         last = commits[-1].last_sequence
         texts: list[EventText] = []

@@ -72,9 +72,10 @@ class Mirror:
         # As of a moment ago, for those who watch.
         self._there_are = 0
         self._ahead: Ahead | None = None
-        # Where what was mirrored last is, is written down while the next is sent.
-        self._placing: Future[None] = Future()
-        self._placing.set_result(None)
+        # Where what was mirrored last is, is written down while the next is sent; and so is how far
+        # the mirror is.
+        self._placing: Future[None] = _done()
+        self._telling: Future[None] = _done()
         self._checked_us = 0
 
     def begin(self) -> None:
@@ -94,6 +95,9 @@ class Mirror:
             last = last_commit(consumer, self._topics.commits)
             if last is not None:
                 self._go_on_from(last, consumer)
+            # Read while the rest is looked at.
+            self._ahead = self._ahead_from_here()
+            if last is not None:
                 self._require_told_is_there(consumer)
             else:
                 self._topics.require_new_commits(consumer)
@@ -109,14 +113,15 @@ class Mirror:
         head = self._wait(self._ledger.head())
         self._there_are = head.last_sequence
         upto = head.received_at if until_caught_up else None
-        self._ahead = self._ahead_from_here()
         while not self._stop.is_set():
+            assert self._ahead is not None, "it was not begun"
             chunk = self._ahead.take()
             if chunk.commits:
                 self._mirror(chunk, self._ahead.make_ready)
                 on_progress(self.last_sequence, max(self.last_sequence, self._there_are))
             if upto is not None and self.received_at >= upto:
                 self._tell(at_once=True)
+                self._telling.result()
                 return
             self._tell()
             self._check_topics()
@@ -125,14 +130,16 @@ class Mirror:
                 self._stop.wait(LOOK_EVERY_S)
                 self._ahead = self._ahead_from_here()
         self._placing.result()
+        self._telling.result()
 
     def close(self) -> None:
         """Ends what was begun."""
         if self._ahead is not None:
             self._ahead.close()
         self._sender.close()
-        # What it says comes too late. Whoever comes next finds places as they are.
+        # What they say comes too late. Whoever comes next finds places as they are.
         self._placing.exception()
+        self._telling.exception()
 
     def _end_hanging(self, consumer: Consumer) -> None:
         last = last_commit(consumer, self._topics.commits)
@@ -264,11 +271,16 @@ class Mirror:
             self._topics.ensure([self._topics.commits, *self._totals])
 
     def _tell(self, *, at_once: bool = False) -> None:
-        if not at_once and not self._teller.is_due:
+        """Not before places are written down, which nobody waits for here."""
+        if not at_once and not (self._teller.is_due and self._telling.done()):
             return
-        self._placing.result()
-        self._wait(self._teller.reached(self.last_sequence, self.received_at))
-        self._there_are = self._wait(self._ledger.head()).last_sequence
+        self._telling.result()
+        self._telling = self._begun(self._told(self._placing, self.last_sequence, self.received_at))
+
+    async def _told(self, placing: Future[None], last_sequence: int, received_at: int) -> None:
+        await asyncio.wrap_future(placing)
+        await self._teller.reached(last_sequence, received_at)
+        self._there_are = (await self._ledger.head()).last_sequence
 
     def _ahead_from_here(self) -> Ahead:
         return Ahead(self._reader, self.received_at, self._sender.partitions, self._begun)
@@ -278,3 +290,9 @@ class Mirror:
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return self._begun(work).result()
+
+
+def _done() -> Future[None]:
+    future: Future[None] = Future()
+    future.set_result(None)
+    return future

@@ -137,6 +137,9 @@ def _settings(
     options: Mapping[str, Any] = settings.options
     return {
         "client.id": "tidemark",
+        # Else it looks for brokers only when it is asked something, and then at its leisure: 50 ms
+        # for each client. Partitions are on all brokers, or nearly.
+        "enable.sparse.connections": False,
         **options,
         "bootstrap.servers": settings.bootstrap_servers,
         "socket.connection.setup.timeout.ms": int(ANSWER_WITHIN_S * 1000),

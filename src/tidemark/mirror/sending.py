@@ -299,8 +299,7 @@ class Sender:
         for stream in chunk.streams:
             topic = self._topics.of_stream(stream)
             if topic not in totals:
-                with reading(self._config) as consumer:
-                    self._topics.require_unused(topic, consumer)
+                self._topics.require_unused(topic)
             if stream not in self.partitions:
                 count = self._topics.partitions_of(topic)
                 self.partitions[stream] = [(topic, number) for number in range(count)]

@@ -16,7 +16,7 @@ from tidemark.config import Config
 from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable
 from tidemark.mirror.kafka import ANSWER_WITHIN_S, admin, failure, most_message_bytes
 from tidemark.mirror.messages import COMMITS_TOPIC
-from tidemark.mirror.position import ends, messages
+from tidemark.mirror.position import ends, ends_of, messages, reading
 
 _FOR_EVER: Final = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
 # Readers find a commit by the time that the ledger gave it.
@@ -39,7 +39,7 @@ class Topics:
         self._config = config
         self._settings = config.mirror
         self.admin = admin(config)
-        self._known: dict[str, str] = {}
+        self._right: set[str] = set()
         self._partitions: dict[str, int] = {}
         self.commits = self.name_of(COMMITS_TOPIC)
 
@@ -48,11 +48,9 @@ class Topics:
 
     def of_stream(self, stream: str) -> str:
         """The topic of a stream, which is made if it is not there."""
-        topic = self._known.get(stream)
-        if topic is None:
-            topic = self.name_of(stream)
+        topic = self.name_of(stream)
+        if topic not in self._right:
             self.ensure([topic])
-            self._known[stream] = topic
         return topic
 
     def partitions_of(self, topic: str) -> int:
@@ -85,6 +83,7 @@ class Topics:
                 " set mirror.topic_prefix.",
                 field="mirror.topic_prefix",
             )
+        self._right.update(topics)
 
     def exists(self, topic: str) -> bool:
         return topic in self._there()
@@ -117,17 +116,20 @@ class Topics:
                 field="mirror.topic_prefix",
             )
 
-    def require_unused(self, topic: str, consumer: Consumer) -> None:
+    def require_unused(self, topic: str) -> None:
         """Refuses a topic with messages of which no commit tells."""
-        for number in range(self.partitions_of(topic)):
-            if _has_messages(consumer, topic, number):
-                raise MirrorRefused(
-                    f"the topic {topic} has messages, and no commit in {self.commits} tells of"
-                    " them",
-                    hint="Remove the topics of the mirror, and all events are mirrored anew; or set"
-                    " mirror.topic_prefix.",
-                    field="mirror.topic_prefix",
-                )
+        partitions = [(topic, number) for number in range(self.partitions_of(topic))]
+        if not any(ends_of(self.admin, partitions).values()):
+            return
+        with reading(self._config) as consumer:
+            has_messages = any(_has_messages(consumer, *partition) for partition in partitions)
+        if has_messages:
+            raise MirrorRefused(
+                f"the topic {topic} has messages, and no commit in {self.commits} tells of them",
+                hint="Remove the topics of the mirror, and all events are mirrored anew; or set"
+                " mirror.topic_prefix.",
+                field="mirror.topic_prefix",
+            )
 
     def _there_with(self, topic: str) -> Mapping[str, Any]:
         """Waits a while for one that the brokers do not tell of yet."""
