@@ -140,6 +140,8 @@ def _settings(
         # Else it looks for brokers only when it is asked something, and then at its leisure: 50 ms
         # for each client. Partitions are on all brokers, or nearly.
         "enable.sparse.connections": False,
+        # Brokers that are back are not kept waiting: by default it would look for them every 10 s.
+        "reconnect.backoff.max.ms": 1_000,
         **options,
         "bootstrap.servers": settings.bootstrap_servers,
         "socket.connection.setup.timeout.ms": int(ANSWER_WITHIN_S * 1000),
