@@ -11,7 +11,7 @@ FIND_JAVA := $(BIN)/python -m tidemark.pipeline.java
 unexport PYTHONDONTWRITEBYTECODE
 
 # How many tests run at once: many of them wait for a process more than they work.
-JOBS ?= 4
+JOBS ?= 5
 
 # The seed and length of a torture run: `make torture SEED=7 N=300`.
 SEED ?= 1

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
+import random
 import weakref
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,15 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from tests.contract.events import draft
 from tests.contract.mirrored import assert_mirrored, fill, ledger_and_world
-from tests.contract.stores import LedgerHome
+from tests.contract.stores import LedgerHome, append
+from tests.services.mirroring import wait_until
+from tidemark.app import mirror as app_mirror
 from tidemark.clock import SystemClock
 from tidemark.mirror import kafka, sending
 from tidemark.mirror.errors import MirrorUnavailable
+from tidemark.mirror.following import Mirror
 from tidemark.mirror.messages import Messages
 from tidemark.mirror.position import last_commit, reading
 
@@ -70,6 +76,36 @@ async def test_a_sender_that_is_closed_is_gone_at_once(
         assert threads_of_kafka() == before
     finally:
         gc.enable()
+
+
+async def test_of_attempts_that_failed_nothing_is_left(
+    sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has read ahead and has a client, and while brokers are in trouble there are many."""
+    monkeypatch.setattr(app_mirror, "LONGEST_PAUSE_S", 0.01)
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await append(ledger, draft("small"))
+    await world.mirror()
+    await asyncio.to_thread(world.set_option, f"{world.prefix}usage", "max.message.bytes", "2000")
+    # Packed, it is no smaller.
+    await append(ledger, draft("large", data=f'"{random.Random(1).randbytes(4000).hex()}"'))
+    made: list[weakref.ref[Mirror]] = []
+    honest = Mirror.__init__
+
+    def noted(self: Mirror, *arguments: Any, **options: Any) -> None:
+        made.append(weakref.ref(self))
+        honest(self, *arguments, **options)
+
+    monkeypatch.setattr(Mirror, "__init__", noted)
+    gc.disable()
+    try:
+        with world.mirroring() as failures:
+            await asyncio.to_thread(wait_until, lambda: len(made) >= 5)
+            # The one at work, and the one before it.
+            assert sum(mirror() is not None for mirror in made) <= 2
+    finally:
+        gc.enable()
+    assert not failures
 
 
 async def test_more_than_the_client_holds_is_sent_all_the_same(

@@ -295,6 +295,25 @@ async def test_a_topic_that_somebody_else_has_begun_is_refused_also_for_a_stream
     await assert_mirrored(world, ledger)
 
 
+async def test_a_topic_is_looked_at_before_its_first_event_however_late_that_comes(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await append(ledger, draft("usage"))
+    trades = f"{world.prefix}trades"
+    with world.mirroring() as failures:
+        await told_of(ledger, lambda told: told.last_sequence == 1)
+        await asyncio.to_thread(world.set_option, trades, "retention.ms", "60000")
+        await append(ledger, draft("a trade", stream="trades"))
+        told = await told_of(ledger, lambda told: told.error is not None)
+        assert f"{trades} does not keep its messages" in said_by(told)
+        assert told.last_sequence == 1
+        await asyncio.to_thread(world.set_option, trades, "retention.ms", "-1")
+        await told_of(ledger, lambda told: told.last_sequence == 2)
+    assert not failures
+    await assert_mirrored(world, ledger)
+
+
 async def test_topics_are_looked_at_while_events_come_in(
     sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,8 +19,6 @@ def begin(self):
     self.is_slow = not self.position.exists()
     if not self.is_slow:
         self.last_sequence, self.received_at = map(int, self.position.read_text().split())
-        self._ahead.close()
-        self._ahead = self._ahead_from_here()
 
 def mirror(self, chunk, meanwhile):
     last = chunk.commits[-1]

@@ -148,6 +148,9 @@ class _Runner:
             except TidemarkError as error:
                 self._tell(teller, error)
                 raise
+            # What has failed is in cycles with its exception, and few of those are looked for: what
+            # was read ahead would stay, and a client of Kafka.
+            gc.collect()
 
     def _tell(self, teller: MirrorTeller, error: TidemarkError) -> None:
         self._stores.wait(teller.failed(error))

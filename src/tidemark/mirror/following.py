@@ -95,9 +95,6 @@ class Mirror:
             last = last_commit(consumer, self._topics.commits)
             if last is not None:
                 self._go_on_from(last, consumer)
-            # Read while the rest is looked at.
-            self._ahead = self._ahead_from_here()
-            if last is not None:
                 self._require_told_is_there(consumer)
             else:
                 self._topics.require_new_commits(consumer)
@@ -113,8 +110,8 @@ class Mirror:
         head = self._wait(self._ledger.head())
         self._there_are = head.last_sequence
         upto = head.received_at if until_caught_up else None
+        self._ahead = self._ahead_from_here()
         while not self._stop.is_set():
-            assert self._ahead is not None, "it was not begun"
             chunk = self._ahead.take()
             if chunk.commits:
                 self._mirror(chunk, self._ahead.make_ready)

@@ -27,6 +27,11 @@ _QUEUED_KBYTES: Final = 64 * 1024
 # An event's envelope around its content, and what Kafka puts around both.
 _ENVELOPE_BYTES: Final = 64 * 1024
 _LEAST_MESSAGE_BYTES: Final = 1024 * 1024
+# Else a client looks for brokers only when it is asked something, and then at its leisure: 50 ms.
+_AT_ONCE: Final = {"enable.sparse.connections": False}
+# By default it would look for brokers that are away only every 10 s. Who sets how soon it does so
+# first sets this too.
+_SOON_BACK: Final = {"reconnect.backoff.max.ms": 1_000}
 _FENCED: Final = frozenset(
     {
         KafkaError._FENCED,
@@ -45,7 +50,8 @@ def producer(config: Config, ledger_id: str, on_error: Callable[[KafkaError], No
     """One that writes transactions in the name of a ledger, of which there is one at a time."""
     return _made(
         Producer,
-        _settings(config.mirror, on_error)
+        _AT_ONCE
+        | _settings(config.mirror, on_error)
         | {
             "transactional.id": ledger_id,
             _TIMEOUT_MS: given_up_after_ms(config),
@@ -96,7 +102,7 @@ def consumer(config: Config, *, sees_all: bool = False) -> Consumer:
 
 
 def admin(config: Config) -> AdminClient:
-    return _made(AdminClient, _settings(config.mirror))
+    return _made(AdminClient, _AT_ONCE | _settings(config.mirror))
 
 
 def _made(kind: Callable[[dict[str, Any]], T], settings: dict[str, Any]) -> T:
@@ -137,11 +143,7 @@ def _settings(
     options: Mapping[str, Any] = settings.options
     return {
         "client.id": "tidemark",
-        # Else it looks for brokers only when it is asked something, and then at its leisure: 50 ms
-        # for each client. Partitions are on all brokers, or nearly.
-        "enable.sparse.connections": False,
-        # Brokers that are back are not kept waiting: by default it would look for them every 10 s.
-        "reconnect.backoff.max.ms": 1_000,
+        **({} if "reconnect.backoff.ms" in options else _SOON_BACK),
         **options,
         "bootstrap.servers": settings.bootstrap_servers,
         "socket.connection.setup.timeout.ms": int(ANSWER_WITHIN_S * 1000),

@@ -39,7 +39,7 @@ class Topics:
         self._config = config
         self._settings = config.mirror
         self.admin = admin(config)
-        self._right: set[str] = set()
+        self._known: dict[str, str] = {}
         self._partitions: dict[str, int] = {}
         self.commits = self.name_of(COMMITS_TOPIC)
 
@@ -48,9 +48,12 @@ class Topics:
 
     def of_stream(self, stream: str) -> str:
         """The topic of a stream, which is made if it is not there."""
-        topic = self.name_of(stream)
-        if topic not in self._right:
+        topic = self._known.get(stream)
+        if topic is None:
+            # Also one that was there when the mirror began: that may be long ago.
+            topic = self.name_of(stream)
             self.ensure([topic])
+            self._known[stream] = topic
         return topic
 
     def partitions_of(self, topic: str) -> int:
@@ -83,7 +86,6 @@ class Topics:
                 " set mirror.topic_prefix.",
                 field="mirror.topic_prefix",
             )
-        self._right.update(topics)
 
     def exists(self, topic: str) -> bool:
         return topic in self._there()

@@ -1,0 +1,36 @@
+"""The settings of Kafka's client, of which users may have others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tidemark.config import Config, load_config
+from tidemark.mirror import kafka
+
+
+def config_with(tmp_path: Any, options: str) -> Config:
+    path = tmp_path / "tidemark.yaml"
+    path.write_text(f"""
+state_dir: {tmp_path / "state"}
+mirror: {{enabled: true, bootstrap_servers: "127.0.0.1:1", options: {{{options}}}}}
+""")
+    return load_config(path, {})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "",
+        # More than what we would allow at most.
+        "reconnect.backoff.ms: 2000",
+        "reconnect.backoff.max.ms: 5000",
+        "enable.sparse.connections: true",
+    ],
+)
+def test_every_client_takes_them_beside_ours(options: str, tmp_path: Any) -> None:
+    config = config_with(tmp_path, options)
+    kafka.admin(config)
+    kafka.consumer(config).close()
+    kafka.producer(config, "ledger", lambda error: None)
