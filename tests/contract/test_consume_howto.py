@@ -1,0 +1,210 @@
+"""The program of docs/howto/consume.md, killed while it copies a ledger that grows."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.contract.events import draft
+from tests.contract.mirrored import assert_mirrored, fill, ledger_and_world, some
+from tests.contract.planted_messages import (
+    EVENTS,
+    Change,
+    numbered_on,
+    plant,
+    with_another_hash,
+)
+from tests.contract.stores import Ledger, LedgerHome, append
+from tests.services.mirroring import MirrorWorld, wait_until
+from tidemark.ledger.spelling import spelt
+
+HOWTO: Final = Path(__file__).parents[2] / "docs/howto/consume.md"
+[PROGRAM] = re.findall(r"^```python\n(.*?)^```$", HOWTO.read_text(), re.MULTILINE | re.DOTALL)
+KILLS: Final = 6
+LONGEST_LIFE_S: Final = 1.2
+
+
+class Copy:
+    """The table, and the process that fills it."""
+
+    def __init__(self, directory: Path, world: MirrorWorld) -> None:
+        self._world = world
+        self._program = directory / "consumer.py"
+        self._program.write_text(PROGRAM)
+        self._path = directory / "copy.db"
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        world = self._world
+        self._process = subprocess.Popen(
+            [sys.executable, self._program, world.broker.address, self._path, world.prefix],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def end(self, number: signal.Signals) -> tuple[int, str]:
+        """How it ended, and what it said."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        return self.ended()
+
+    def ended(self) -> tuple[int, str]:
+        assert self._process is not None
+        _, said = self._process.communicate(timeout=60)
+        return self._process.returncode, said
+
+    def is_running(self) -> bool:
+        assert self._process is not None
+        return self._process.poll() is None
+
+    def events(self) -> list[tuple[int, str]]:
+        if not self._path.exists():
+            return []
+        with closing(sqlite3.connect(self._path)) as database:
+            if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'events'").fetchall():
+                return []
+            return database.execute("SELECT * FROM events ORDER BY sequence").fetchall()
+
+
+async def until_it_has(copy: Copy, ledger: Ledger) -> None:
+    last = (await ledger.head()).last_sequence
+
+    def has_all() -> bool:
+        assert copy.is_running(), copy.ended()
+        return len(copy.events()) == last
+
+    await asyncio.to_thread(wait_until, has_all)
+
+
+async def assert_copied(copy: Copy, ledger: Ledger) -> None:
+    text = await ledger.read_text(0, (await ledger.head()).last_sequence)
+    assert copy.events(), "nothing was copied"
+    values = spelt([text], 0, len(copy.events())).values
+    assert copy.events() == [(n, value.decode()) for n, value in enumerate(values, 1)]
+
+
+async def test_killed_at_any_moment_it_has_each_event_once_and_goes_on_in_topics_made_anew(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    source = random.Random(11)
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await fill(ledger, "first", [3, 0, 40])
+    await world.mirror()
+    copy = Copy(tmp_path, world)
+    with world.mirroring() as failures:
+        for number in range(KILLS):
+            copy.start()
+            sizes = [source.choice([0, 1, 5, 60]) for _ in range(20)]
+            alive_s = source.uniform(0, LONGEST_LIFE_S)
+            await asyncio.gather(fill(ledger, f"{number}", sizes), asyncio.sleep(alive_s))
+            assert await asyncio.to_thread(copy.end, signal.SIGKILL) == (-signal.SIGKILL, "")
+        # Whoever is away comes back.
+        copy.start()
+        await asyncio.to_thread(world.broker.kill)
+        await append(ledger, *some(source, "meanwhile", 9))
+        await asyncio.to_thread(world.broker.start)
+        await until_it_has(copy, ledger)
+        code, said = await asyncio.to_thread(copy.end, signal.SIGINT)
+        # Kafka's client tells of brokers that are away, in its own words.
+        assert (code, "Traceback" in said) == (0, False), said
+    assert not failures
+    await assert_copied(copy, ledger)
+
+    await asyncio.to_thread(world.remove_topics, *world.topics())
+    # In one transaction now, and so at other offsets.
+    await append(ledger, *some(source, "behind", 30))
+    await world.mirror()
+    await assert_mirrored(world, ledger)
+    copy.start()
+    await until_it_has(copy, ledger)
+    assert await asyncio.to_thread(copy.end, signal.SIGINT) == (0, "")
+    await assert_copied(copy, ledger)
+
+
+@pytest.mark.parametrize(
+    ("change", "is_summed", "said"),
+    [
+        (numbered_on, True, "not the events of commit 8"),
+        (with_another_hash, True, "not the history of commit 8"),
+        (with_another_hash, False, "altered: commit 8"),
+    ],
+)
+async def test_it_ends_where_messages_are_not_those_of_the_ledger(
+    change: Change,
+    is_summed: bool,
+    said: str,
+    sqlite_home: LedgerHome,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plant(monkeypatch, change, is_summed=is_summed)
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await append(ledger, *(draft(f"{n}") for n in range(EVENTS)))
+    await world.mirror()
+    copy = Copy(tmp_path, world)
+    copy.start()
+    assert await asyncio.to_thread(copy.ended) == (1, f"{said}\n")
+    assert copy.events() == []
+
+
+async def test_it_ends_where_a_message_is_gone_and_tells_of_strangers(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    for name in ("before", "after"):
+        await append(ledger, *(draft(f"{name} {n}") for n in range(9)))
+        await world.mirror()
+        if name == "before":
+            world.write("usage", b"{}", partition=0)
+    copy = Copy(tmp_path, world)
+    copy.start()
+    await until_it_has(copy, ledger)
+    code, said = await asyncio.to_thread(copy.end, signal.SIGINT)
+    assert re.fullmatch(rf"not written by the mirror: \('{world.prefix}usage', 0, \d\)\n", said), (
+        said
+    )
+    assert code == 0
+    await assert_copied(copy, ledger)
+
+    await fill(ledger, "gone", [9])
+    await world.mirror()
+    await asyncio.to_thread(world.remove_messages, f"{world.prefix}usage")
+    copy.start()
+    code, said = await asyncio.to_thread(copy.ended)
+    assert code == 1
+    assert "offset" in said.lower() or "missing" in said, said
+    assert len(copy.events()) == 18
+
+
+async def test_it_goes_on_in_no_other_history(sqlite_home: LedgerHome, tmp_path: Path) -> None:
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await fill(ledger, "events", [9, 0])
+    await world.mirror()
+    copy = Copy(tmp_path, world)
+    copy.start()
+    await until_it_has(copy, ledger)
+    await asyncio.to_thread(copy.end, signal.SIGINT)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    home = LedgerHome(f"sqlite:///{elsewhere / 'ledger.db'}")
+    try:
+        other, other_world = await ledger_and_world(home, elsewhere)
+        await fill(other, "others", [20, 0])
+        await other_world.mirror()
+        other_copy = Copy(tmp_path, other_world)
+        other_copy.start()
+        code, said = await asyncio.to_thread(other_copy.ended)
+    finally:
+        await home.close()
+    assert (code, "holds another history than was taken: begin anew" in said) == (1, True), said
