@@ -100,7 +100,10 @@ reference: setup ## Write the pages of docs/reference that are made from the cod
 	@$(BIN)/python -m tidemark.config.reference docs/reference
 
 .PHONY: torture
-torture: setup postgres ## Kill Tidemark at N random moments chosen by SEED
+torture: torture-ledger torture-pipeline torture-live torture-mirror torture-order ## All that follow, N each
+
+.PHONY: torture-ledger
+torture-ledger: setup postgres ## Kill API processes at N random moments chosen by SEED
 	@exec $(BIN)/python -m tests.crash.torture --seed $(SEED) --count $(N) $(ARGS)
 
 .PHONY: torture-pipeline
@@ -114,6 +117,10 @@ torture-live: setup postgres ## Kill servers with subscribers and triggers at N 
 .PHONY: torture-mirror
 torture-mirror: setup postgres jars ## Kill the mirror or its broker at N random moments
 	@exec $(BIN)/python -m tests.crash.mirror_torture --seed $(SEED) --count $(N) $(ARGS)
+
+.PHONY: torture-order
+torture-order: setup postgres java jars ## Kill all that follows a ledger at N random moments, and compare
+	@exec $(BIN)/python -m tests.crash.order_torture --seed $(SEED) --count $(N) $(ARGS)
 
 .PHONY: bench-try
 bench-try: setup java postgres jars ## Try that every benchmark runs, with next to no work

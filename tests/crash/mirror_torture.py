@@ -90,7 +90,9 @@ SETTLES_WITHIN_S: Final = 20.0
 POLL_S: Final = 0.05
 # The consumer says other things of a transaction of which it sees a part, and of a broker that is
 # not there yet. These do not pass.
-_PERMANENT: Final = ("a gap", "altered", "not the events")
+_PERMANENT: Final = (
+    *("a gap", "altered", "not the events", "out of order", "header or key", "not the history"),
+)
 
 
 class Unsettled(Broken):

@@ -8,14 +8,15 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 from tests.acceptance.cli_runs import environment
 from tests.acceptance.pipelines import java_of
-from tests.services.http_calls import call
-from tests.services.kafka import shared_broker
+from tests.services.http_calls import Answer, call
+from tests.services.kafka import KafkaBroker, shared_broker
 from tests.services.mirroring import MirrorWorld
 from tests.services.nursery import run, shared_nursery
 from tests.services.processes import is_running
@@ -107,9 +108,10 @@ class World(MirrorWorld):
         views_url: str | None = None,
         source: str = "kafka",
         batch_events: int = 200_000,
+        broker: KafkaBroker | None = None,
     ) -> None:
         directory.mkdir()
-        super().__init__(directory, ledger_url, shared_broker())
+        super().__init__(directory, ledger_url, broker or shared_broker())
         self.directory = directory
         self.landed = directory / "state" / "landing"
         text = CONFIG.format(
@@ -155,8 +157,10 @@ class Following:
         *,
         crash_at: str | None = None,
         kills_the_broker: bool = False,
+        variant: str = "",
     ) -> None:
-        program = _PROGRAM.format(hook=_KILLS_THE_BROKER if kills_the_broker else "")
+        """`variant` is text that tampers with Tidemark."""
+        program = _PROGRAM.format(hook=_KILLS_THE_BROKER if kills_the_broker else variant)
         self._command = command
         self._log = world.directory / f"{command}.log"
         with self._log.open("ab") as log:
@@ -177,6 +181,10 @@ class Following:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """Returns when its Java is gone too, which has to see for itself that nobody is there."""
         self._javas.update(java_of(self._process.pid))
         self._process.kill()
         self._process.wait()
@@ -201,10 +209,11 @@ class Following:
 
 
 class Publishers:
-    """Several that send at once."""
+    """Several that send at once. `patient` ones send again what was not answered."""
 
-    def __init__(self, base_url: str) -> None:
+    def __init__(self, base_url: str, *, patient: bool = False) -> None:
         self._base_url = base_url
+        self._patience_s = PATIENCE_S if patient else 0.0
         self._threads = ThreadPoolExecutor(PUBLISHERS)
         self._rounds = itertools.count()
         self.told: list[dict[str, Any]] = []
@@ -251,11 +260,24 @@ class Publishers:
         return told
 
     def _sent(self, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        answer = call(self._base_url, "POST", "/v1/events", json={"events": events})
+        deadline = time.monotonic() + self._patience_s
+        while (answer := self._answer(events)) is None:
+            assert time.monotonic() < deadline, "nobody answers"
+            time.sleep(POLL_S)
         assert answer.status == 200, answer.json
-        assert answer.json["accepted"] == len(events), answer.json
+        stored = answer.json["accepted"] + (answer.json["duplicates"] if self._patience_s else 0)
+        assert stored == len(events), answer.json
         results: list[dict[str, Any]] = answer.json["results"]
         return results
+
+    def _answer(self, events: list[dict[str, Any]]) -> Answer | None:
+        """None from a server that is not there, or died while it was asked."""
+        try:
+            return call(self._base_url, "POST", "/v1/events", json={"events": events})
+        except (OSError, HTTPException):
+            if not self._patience_s:
+                raise
+            return None
 
 
 def event_of(source: random.Random, name: str, *, is_usage: bool) -> dict[str, Any]:

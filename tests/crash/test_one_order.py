@@ -6,46 +6,30 @@ the broker in the middle of a transaction. Then all of it is made anew. What eac
 against the others.
 
 A pipeline from Kafka dies at all of its points in `test_kafka_pipeline_crash`, landing at all of
-its own in `test_landing_crash`, and blows at random moments are those of `make torture-mirror` and
-`make torture-pipeline`.
+its own in `test_landing_crash`, and `make torture-order` kills all of them at random moments.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from tests.acceptance.warm_runs import tidemark_on_spark
-from tests.crash.event_copies import (
-    SAID,
-    Event,
-    Landed,
-    fingerprint,
-    of_api,
-    of_clickhouse,
-    of_parquet,
-    with_content,
+from tests.crash.event_copies import SAID, Event, fingerprint, of_api
+from tests.crash.one_order_checks import (
+    assert_copies_give,
+    assert_made_anew,
+    assert_told,
+    assert_worth_comparing,
+    fold,
+    outcome,
 )
-from tests.crash.one_order_world import (
-    PARTITIONS,
-    STREAMS,
-    Following,
-    Publishers,
-    World,
-    in_trouble,
-    reached,
-    until,
-)
+from tests.crash.one_order_world import Following, Publishers, World, in_trouble, reached, until
 from tests.crash.reading import SQLITE_SCHEME
-from tests.folding.outcomes import Outcome, outcome_of
 from tests.services.http_calls import call
 from tests.services.tidemark_server import TidemarkServer
-from tidemark.config import load_config
-from tidemark.views.opening import open_views
 
 # With the first there is something in Kafka, for the pipeline to read.
 MIRROR_POINTS: Final = (
@@ -90,7 +74,8 @@ def test_all_copies_give_one_order_and_content_whatever_is_killed_and_after_a_re
         api = of_api(server.base_url)
         usage = call(server.base_url, "GET", "/v1/usage?tenantId=acme").json["usage"]
     assert any(entry["adjusted"] != "0" for entry in usage), "nothing was late"
-    assert_worth_comparing(api, publishers.told)
+    assert_told(api, publishers.told)
+    assert_worth_comparing(api)
     last_commit = assert_copies_give(api, live)
 
     # All of it anew, as after a disaster: in other topics, and in other places to land in.
@@ -105,19 +90,6 @@ def test_all_copies_give_one_order_and_content_whatever_is_killed_and_after_a_re
     assert outcome(live) == expected
     if is_sqlite:
         assert_made_anew(live, anew, expected)
-
-
-def assert_made_anew(live: World, anew: World, expected: Outcome) -> None:
-    """From the topics that were made anew, and from the ledger by `replay`."""
-    fold(anew)
-    assert outcome(anew) == expected
-    replayed = on_spark("replay", "--as", "again", world=live)
-    assert (replayed["sequence"], replayed["same"]) == (str(expected.frontier[0]), True)
-    assert (replayed["examples"], replayed["left"]) == ([], [])
-    assert {view["view"]: view["definition"] for view in replayed["views"]} == {
-        "calls": "same",
-        "prices": "same",
-    }
 
 
 def kill_at_points(live: World, publishers: Publishers, pipeline_points: Sequence[str]) -> None:
@@ -164,92 +136,6 @@ def broker_killed(live: World, publishers: Publishers, base_url: str) -> Iterato
         until(lambda: in_trouble(base_url) >= {"mirror", "pipeline"}, *processes)
         broker.start()
         until(lambda: len({*reached(base_url).values()}) == 1, *processes)
-
-
-def assert_worth_comparing(api: list[Event], told: list[dict[str, Any]]) -> None:
-    """The API has what publishers were told, and all that could differ is there."""
-    numbers = [event["ingressSequence"] for event in api]
-    assert numbers == [str(number) for number in range(1, len(api) + 1)]
-    named = ("ingressSequence", "idempotencyKey", "receivedAt")
-    assert sorted(tuple(event[name] for name in named) for event in api) == sorted(
-        tuple(result[name] for name in named) for result in told
-    )
-    for name in SAID:
-        assert any(event.get(name) is not None for event in api), name
-    times = [event["occurredAt"] for event in api]
-    assert times != sorted(times)
-    assert {event["stream"] for event in api} == {*STREAMS} - {"quiet"}
-    assert {event.get("control") for event in api} == {None, "void", "amend"}
-
-
-def assert_copies_give(api: list[Event], world: World) -> dict[str, Any]:
-    """What is read of a world, of Kafka with the consumer of docs/reference/kafka.md, is what the
-    API gives. Says which commit is the last in Kafka."""
-    read = world.read()
-    kafka = [with_content(event) for _, events in read for event in events]
-    # These two say more of an event than is landed: also the hash of its content.
-    assert_same(kafka, api, sorted({"contentHash", *(name for event in api for name in event)}))
-    for landed in (of_parquet(world.landed / "parquet"), of_clickhouse(world.landed / "chdb")):
-        assert_same(landed.events, api)
-        assert_placed(landed, world, read)
-    return read[-1][0]
-
-
-def assert_same(found: list[Event], expected: list[Event], names: Collection[str] = SAID) -> None:
-    # The first that differs says more than a hash.
-    for one, other in zip(found, expected, strict=False):
-        assert [one.get(name) for name in names] == [other.get(name) for name in names]
-    assert fingerprint(found, names) == fingerprint(expected, names)
-
-
-def assert_placed(landed: Landed, world: World, read: list[tuple[Any, list[Event]]]) -> None:
-    """Where each event is in Kafka is where the mirror says it is: in all partitions of all topics
-    but of the quiet one."""
-    topics = world.admin().list_topics(timeout=10).topics
-    for stream in STREAMS:
-        assert len(topics[world.prefix + stream].partitions) == PARTITIONS
-    places = [
-        (world.prefix + event["stream"], *place)
-        for event, place in zip(landed.events, landed.places, strict=True)
-    ]
-    assert len({*places}) == len(places)
-    assert {(topic, partition) for topic, partition, _ in places} == {
-        (world.prefix + stream, n) for stream in ("usage", "trades") for n in range(PARTITIONS)
-    }
-    for commit, _ in read:
-        told = {
-            (topic, int(number), offset)
-            for topic, numbers in commit["offsets"].items()
-            for number, runs in numbers.items()
-            for first, last in runs
-            for offset in range(int(first), int(last) + 1)
-        }
-        assert {*places[int(commit["first"]) - 1 : int(commit["last"])]} == told
-
-
-def fold(world: World) -> None:
-    on_spark("pipeline", "--until-caught-up", world=world)
-
-
-def on_spark(*arguments: str, world: World) -> Any:
-    # In one batch: how the work is cut plays no part.
-    env = {"TIDEMARK_PIPELINE__MAX_BATCH_EVENTS": "200000"}
-    ran = tidemark_on_spark(*arguments, "--json", "-c", world.path, cwd=world.directory, env=env)
-    assert ran.code == 0, ran.err
-    return ran.json
-
-
-def outcome(world: World) -> Outcome:
-    """Rows, the log of changes, what was set apart as late, and errors."""
-
-    async def found() -> Outcome:
-        views = await open_views(load_config(world.path, {}))
-        try:
-            return await outcome_of(views)
-        finally:
-            await views.close()
-
-    return asyncio.run(found())
 
 
 def test_events_in_another_order_left_out_or_altered_in_anything_have_another_hash() -> None:

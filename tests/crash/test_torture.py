@@ -28,7 +28,7 @@ def test_a_planted_server_that_acknowledges_before_the_commit_does_not_survive_i
     assert asyncio.run(torture(1, 40, ["sqlite"], variant=LAZY_COMMITS)) == 1
     said = capsys.readouterr().out
     assert "lost: Acknowledgement(" in said
-    assert "make torture SEED=1 N=40" in said
+    assert "make torture-ledger SEED=1 N=40" in said
     [place] = re.findall(r"the evidence is in (\S+)", said)
     kept = {path.name for path in Path(place).iterdir()}
     assert kept == {"events.txt", "commits.txt", "acknowledgements.txt", "servers.log"}

@@ -13,7 +13,7 @@ Store: TypeAlias = Literal["sqlite", "postgres"]
 STORES: Final[tuple[Store, ...]] = ("sqlite", "postgres")
 
 # Of a seed, how often to strike, and on what stores; the exit code.
-Torture: TypeAlias = Callable[[int, int, Sequence[Store]], Awaitable[int]]
+Torture: TypeAlias = Callable[[int, int, Sequence[Store]], Awaitable[int] | int]
 
 
 class Broken(Exception):
@@ -45,11 +45,12 @@ def run(
     given = parser.parse_args(argv)
     stores = STORES if given.store == "both" else (given.store,)
 
-    async def strike() -> int:
-        return await torture(given.seed, given.count, stores)
+    async def awaited(struck: Awaitable[int]) -> int:
+        return await struck
 
     try:
-        return asyncio.run(strike())
+        struck = torture(given.seed, given.count, stores)
+        return struck if isinstance(struck, int) else asyncio.run(awaited(struck))
     except KeyboardInterrupt:
         say("interrupted")
         return 130

@@ -187,7 +187,7 @@ async def torture(
                 say(
                     f"BROKEN after {tally.kills.total()} kills, in round {tally.rounds + 1} on "
                     f"{store}: {type(error).__name__}: {error}\n{round_.logs()}\n"
-                    f"the same choices again: make torture SEED={seed} N={count}"
+                    f"the same choices again: make torture-ledger SEED={seed} N={count}"
                 )
                 return 1
             finally:
