@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -115,6 +116,12 @@ def test_what_is_landed_is_proven_and_the_first_difference_named(home: Path) -> 
     )
     path = sorted((home / "state" / "landing" / "parquet").glob("*.parquet"))[2]
     table = pq.read_table(path)
+    offset = table.column_names.index("kafka_offset")
+    offsets = pa.array([*range(2), *[-1] * (table.num_rows - 2)], pa.int64())
+    rewrite(path, table.set_column(offset, table.schema.field(offset), [offsets]))
+    ran = tidemark_on_spark("verify", "--deep", cwd=home)
+    assert ran.code == 0
+    assert "Landed in Parquet: 2 events with a place in Kafka that has changed since.\n" in ran.out
     keys = table.column("idempotency_key").to_pylist()
     keys[4] = "forged"
     place = table.column_names.index("idempotency_key")

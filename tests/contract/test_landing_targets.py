@@ -136,7 +136,15 @@ async def test_events_are_landed_with_their_places_in_kafka_once_the_mirror_has_
     assert [row["kafka_offset"] for row in rows[known:]] == [-1] * (head - known)
     assert [row["kafka_offset"] for row in rows[:known]] == [place[1] for place in places]
     compared = await landing.compare()
-    assert (compared.events, compared.difference) == (head, None)
+    assert (compared.events, compared.difference, compared.elsewhere) == (head, None, 0)
+    # Everything but the first is mirrored anew, and is then elsewhere.
+    await ledger.forget_places(0)
+    columns = PlaceColumns.unknown(known)
+    for index in range(known):
+        columns.put(index, Place((1 + index) % 3, 2**40 + 1 + index + (7 if index else 0)))
+    await ledger.place_events(PlacedEvents(1, known, columns.packed()))
+    compared = await landing.compare()
+    assert (compared.difference, compared.elsewhere) == (None, known - 1)
 
 
 async def test_a_place_where_nothing_was_landed_yet_has_no_difference(landing: Landing) -> None:
@@ -299,4 +307,5 @@ async def test_where_the_mirror_has_put_an_event_is_no_difference(
         return table.set_column(place, table.schema.field(place), [offsets])
 
     landing.spoil(1, mirrored)
-    assert (await landing.compare()).difference is None
+    compared = await landing.compare()
+    assert (compared.difference, compared.elsewhere) == (None, BLOCK)

@@ -134,6 +134,11 @@ def _write_landing(landing: Landing) -> None:
             f" {plural(landing.events, 'event')} from the first on, as in the ledger.{gone}",
             style="green",
         )
+        if landing.elsewhere:
+            write_line(
+                f"{name}: {plural(landing.elsewhere, 'event')} with a place in Kafka that has"
+                " changed since."
+            )
         return
     where = f"{difference.block}: " if difference.block else ""
     at = f", sequence {difference.sequence}" if difference.sequence else ""

@@ -25,7 +25,7 @@ from tidemark.pipeline.landing.clickhouse_connection import (
     shown_place,
 )
 from tidemark.pipeline.landing.errors import LandingError
-from tidemark.pipeline.landing.rows import LANDED_SCHEMA, SAID, rows_of
+from tidemark.pipeline.landing.rows import LANDED_SCHEMA, rows_of
 from tidemark.pipeline.landing.target import Landed, OpenBlock
 
 _FORMAT: Final = 1
@@ -332,7 +332,7 @@ class _OpenPartition:
     def __init__(self, landed: Landed, clickhouse: ClickHouse, source: str) -> None:
         self.landed = landed
         self._clickhouse = clickhouse
-        self._query = f"SELECT {', '.join(SAID)} {source}"
+        self._query = f"SELECT {', '.join(LANDED_SCHEMA.names)} {source}"
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         for batch in self._clickhouse.stream(f"{self._query} ORDER BY {ORDER}"):

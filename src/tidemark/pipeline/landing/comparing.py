@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidemark.pipeline.landing.errors import LandingError
 from tidemark.pipeline.landing.following import events_of
-from tidemark.pipeline.landing.rows import SAID, ContentHash, rows_of
+from tidemark.pipeline.landing.rows import MIRRORED, SAID, ContentHash, rows_of
 from tidemark.pipeline.landing.target import LandingTarget, OpenBlock
 from tidemark.pipeline.source.database import LedgerDatabase
 
@@ -30,13 +31,15 @@ class BlockDifference(msgspec.Struct, frozen=True, rename="camel"):
 class Compared(msgspec.Struct, frozen=True, rename="camel"):
     """How many blocks of a place were looked at, how many events are right from the first on, and
     the first thing that is not. `gone` is how many of the events are not there any more and may be
-    gone: of Kafka with mirror.allow_short_retention."""
+    gone: of Kafka with mirror.allow_short_retention. `elsewhere` is how many that are landed name
+    another place in Kafka than where they are now, as after all was mirrored anew."""
 
     target: str
     blocks: int
     events: int
     difference: BlockDifference | None = None
     gone: int = 0
+    elsewhere: int = 0
 
 
 def compare_blocks(
@@ -62,25 +65,26 @@ def _compared(
     except LandingError as error:
         return Compared(target.name, 0, 0, BlockDifference("", error.message))
     head = database.head().ingress_sequence
-    events = 0
+    events = elsewhere = 0
     for number, block in enumerate(blocks, start=1):
         if stopped():
             return None
         name = target.name_of(block)
         try:
             with target.opened(block) as found:
-                difference = _difference(name, found, database)
+                checked = _checked(name, found, database)
                 reached = found.landed.last_sequence
         except LandingError as error:
-            difference, reached = BlockDifference(name, error.message), events
-        if difference is not None:
-            return Compared(target.name, number, events, difference)
-        events = reached
+            checked, reached = BlockDifference(name, error.message), events
+        if isinstance(checked, BlockDifference):
+            return Compared(target.name, number, events, checked, elsewhere=elsewhere)
+        events, elsewhere = reached, elsewhere + checked
         on_progress(events, max(head, events))
-    return Compared(target.name, len(blocks), events)
+    return Compared(target.name, len(blocks), events, elsewhere=elsewhere)
 
 
-def _difference(name: str, opened: OpenBlock, database: LedgerDatabase) -> BlockDifference | None:
+def _checked(name: str, opened: OpenBlock, database: LedgerDatabase) -> BlockDifference | int:
+    """The first thing in which a block differs, or how many of its events name another place."""
     found = opened.landed
     # Asked for again: the block may have been landed since.
     head = database.head().ingress_sequence
@@ -89,10 +93,13 @@ def _difference(name: str, opened: OpenBlock, database: LedgerDatabase) -> Block
             name, f"it reaches sequence {found.last_sequence:,}, and the ledger ends at {head:,}"
         )
     expected, actual = ContentHash(), ContentHash()
+    named, known = _Places(), _Places()
     for batch in opened.batches():
         actual.add(batch)
-    for batch in events_of(database, found.block, found.last_sequence):
+        named.add(batch)
+    for batch in events_of(database, found.block, found.last_sequence, with_places=True):
         expected.add(batch)
+        known.add(batch)
     if expected.hexdigest() != actual.hexdigest():
         ledger = events_of(database, found.block, found.last_sequence)
         difference = _first_difference(name, ledger, opened.batches())
@@ -100,7 +107,29 @@ def _difference(name: str, opened: OpenBlock, database: LedgerDatabase) -> Block
         return difference
     if found.content_hash not in (None, actual.hexdigest()):
         return BlockDifference(name, "its events are right, and the hash in the file is not")
-    return None
+    return named.other_than(known)
+
+
+class _Places:
+    """Where events are in Kafka, in their order."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, list[pa.Array]] = {name: [] for name in MIRRORED}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        for name, arrays in self._columns.items():
+            arrays.append(batch.column(name))
+
+    def other_than(self, others: _Places) -> int:
+        """How many are not where those of the others are."""
+        partition, offset = (
+            pc.not_equal(
+                pa.chunked_array(self._columns[name], kind),
+                pa.chunked_array(others._columns[name], kind),
+            )
+            for name, kind in MIRRORED.items()
+        )
+        return pc.sum(pc.or_(partition, offset)).as_py() or 0
 
 
 def _first_difference(

@@ -17,7 +17,7 @@ from tidemark.pipeline.source.schema import Columns, arrow_type
 _MOMENT: Final = pa.timestamp("us", tz="UTC")
 _TIMES: Final = ("received_at", "occurred_at")
 # Where the mirror has put an event, -1 where none has, is no part of what the event says.
-_MIRRORED: Final = {"kafka_partition": pa.int32(), "kafka_offset": pa.int64()}
+MIRRORED: Final = {"kafka_partition": pa.int32(), "kafka_offset": pa.int64()}
 SAID: Final = (
     *("ingress_sequence", "received_at", "occurred_at", "tenant_id", "stream", "idempotency_key"),
     *("metric", "customer_ref", "resource_id", "quantity", "data", "causality_key", "source"),
@@ -33,7 +33,7 @@ LANDED_SCHEMA: Final = pa.schema(
             )
             for name in SAID
         ),
-        *(pa.field(name, kind, nullable=False) for name, kind in _MIRRORED.items()),
+        *(pa.field(name, kind, nullable=False) for name, kind in MIRRORED.items()),
     ]
 )
 
@@ -57,7 +57,7 @@ def _places(sequences: pa.Array, places: Sequence[PlacedEvents]) -> list[pa.Arra
             column[begin - first : end - first] = part
     return [
         pa.Array.from_buffers(kind, count, [None, pa.py_buffer(column)])
-        for kind, column in zip(_MIRRORED.values(), columns, strict=True)
+        for kind, column in zip(MIRRORED.values(), columns, strict=True)
     ]
 
 
