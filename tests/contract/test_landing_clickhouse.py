@@ -312,7 +312,9 @@ def test_a_package_that_is_missing_is_named_with_what_installs_it(
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(ConfigError, match=f"needs the package {missing}") as caught:
         connected(url, "tidemark").__enter__()
-    assert caught.value.hint == f"pip install 'tidemark[{extra}]'"
+    assert caught.value.hint == (
+        f"Install Tidemark's extra `{extra}` (pip install '.[{extra}]' in a checkout)."
+    )
     assert caught.value.field == "landing.clickhouse.enabled"
 
 

@@ -116,7 +116,7 @@ def test_a_java_that_is_too_old_is_refused_where_it_was_asked_for(tmp_path: Path
     [answer] = run_child({"state_dir": str(tmp_path), "java_home": old})
     assert answer["error"]["code"] == "java_too_old"
     assert answer["error"]["field"] == "spark.java_home"
-    assert "tidemark[java]" in answer["error"]["hint"]
+    assert "pip install '.[java]'" in answer["error"]["hint"]
 
 
 def old_java(directory: Path) -> Path:

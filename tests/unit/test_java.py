@@ -72,7 +72,7 @@ def test_without_any_java_the_hint_says_what_to_do() -> None:
     with pytest.raises(JavaMissing, match="no Java was found") as caught:
         find_java(None, {"PATH": ""})
     assert caught.value.code == "java_missing"
-    for way in ("17 or newer", "spark.java_home", "JAVA_HOME", "pip install 'tidemark[java]'"):
+    for way in ("17 or newer", "spark.java_home", "JAVA_HOME", "pip install '.[java]'"):
         assert way in caught.value.hint
 
 
@@ -84,7 +84,7 @@ def test_where_every_java_is_too_old_each_is_named(tmp_path: Path) -> None:
         find_java(None, {"JAVA_HOME": str(old), "PATH": str(ancient / "bin")})
     assert caught.value.code == "java_too_old"
     assert f"Java 11 (JAVA_HOME: {old}), 8 (PATH: {ancient})" in caught.value.message
-    assert "pip install 'tidemark[java]'" in caught.value.hint
+    assert "pip install '.[java]'" in caught.value.hint
 
 
 def test_a_configured_java_that_is_too_old_is_refused_and_not_passed_over(tmp_path: Path) -> None:
@@ -125,4 +125,4 @@ def test_the_program_fails_where_there_is_none(
     assert java.main(["--quiet"]) == 1
     assert capsys.readouterr().err == ""
     assert java.main([]) == 1
-    assert "tidemark[java]" in capsys.readouterr().err
+    assert "pip install '.[java]'" in capsys.readouterr().err

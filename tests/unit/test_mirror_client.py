@@ -54,7 +54,7 @@ mirror: {{enabled: true, bootstrap_servers: "127.0.0.1:1"}}
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode != 0
     assert "the client of Kafka is not installed" in done.stderr
-    assert "pip install 'tidemark[kafka]'" in done.stderr
+    assert "pip install '.[kafka]' in a checkout" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -39,6 +39,6 @@ def client_needed() -> Iterator[None]:
             f"the client of Kafka cannot be loaded: {error}"
             if is_there
             else "the client of Kafka is not installed",
-            hint="Install Tidemark with it: pip install 'tidemark[kafka]'.",
+            hint="Install Tidemark's extra `kafka` (pip install '.[kafka]' in a checkout).",
             field="mirror",
         ) from error

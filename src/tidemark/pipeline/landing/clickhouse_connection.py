@@ -155,7 +155,7 @@ def _get_client(extra: str) -> Any:
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"landing in ClickHouse needs the package {error.name}, which is not installed",
-            hint=f"pip install 'tidemark[{extra}]'",
+            hint=f"Install Tidemark's extra `{extra}` (pip install '.[{extra}]' in a checkout).",
             field="landing.clickhouse.enabled",
         ) from error
     # What it warns of, our errors say.
