@@ -23,11 +23,13 @@ from tidemark.app.telling import whole_until
 from tidemark.config import load_config
 from tidemark.errors import TidemarkError
 from tidemark.ledger.port import CopyState
+from tidemark.live.triggers.port import Advance
 from tidemark.mirror.telling import MIRROR
 from tidemark.ops.copies import CLICKHOUSE, PARQUET, Copies
-from tidemark.ops.delivery import Delivery, DeliveryPart, Webhooks
+from tidemark.ops.delivery import Delivery, DeliveryPart, Webhooks, age_s
 from tidemark.ops.lag import Lag, Lags
 from tidemark.ops.parts import Part
+from tidemark.timestamps import format_timestamp
 
 
 @pytest.fixture
@@ -109,7 +111,7 @@ async def delivery_of(
     ledger: Ledger, clock: ManualClock, triggers: Triggers | None, live: Part | None = None
 ) -> DeliveryPart:
     part = Part("ready") if live is None else live
-    delivery = Delivery(ledger, Lags(ledger, clock), lambda: part, lambda: triggers)
+    delivery = Delivery(ledger, Lags(ledger, clock), clock, lambda: part, lambda: triggers)
     return await delivery.part(await delivery.look(), await ledger.head())
 
 
@@ -129,17 +131,51 @@ async def test_delivery_is_as_far_as_the_slowest_trigger_that_is_enabled(
     assert (part.lag_events, part.lag_seconds) == ("0", 0.0)
 
 
+async def test_what_no_receiver_has_taken_is_not_delivered(
+    ledger: Ledger, clock: ManualClock, triggers: Triggers, commits: list[int]
+) -> None:
+    slow = await triggers.add(new_trigger("slow"), commits[2], START)
+    hot = await triggers.add(new_trigger("hot"), commits[3] - 1, START)
+    some = [event(str(at), f"[{at}]", at) for at in (commits[0], commits[3])]
+    await enqueue(triggers, hot, *some)
+    part = await delivery_of(ledger, clock, triggers)
+    # Of the first commit nothing has arrived, and nothing was before it.
+    assert (part.state, part.slowest_trigger, part.last_sequence) == ("ready", "hot", "0")
+    assert (part.received_at, part.lag_events, part.lag_seconds) == (None, "5", 40.0)
+    assert (part.evaluated_sequence, part.evaluation_lag_seconds) == ("4", 10.0)
+    assert part.webhooks == Webhooks("2", "0", 40.0)
+    first, last = await claimed(triggers)
+    await triggers.settle([settled(first)])
+    await triggers.advance([Advance(slow.id, commits[2], commits[3])])
+    part = await delivery_of(ledger, clock, triggers)
+    assert (part.slowest_trigger, part.last_sequence, part.lag_seconds) == ("hot", "4", 10.0)
+    assert part.received_at == format_timestamp(commits[2])
+    assert (part.evaluated_sequence, part.evaluation_lag_seconds) == ("5", 0.0)
+    # What was given up will not be delivered, and holds nothing back.
+    await triggers.settle([settled(last, "dead")])
+    part = await delivery_of(ledger, clock, triggers)
+    assert (part.last_sequence, part.lag_events, part.lag_seconds) == ("5", "0", 0.0)
+    assert part.webhooks == Webhooks("0", "1")
+
+
 async def test_webhooks_that_were_given_up_degrade_delivery(
     ledger: Ledger, clock: ManualClock, triggers: Triggers, commits: list[int]
 ) -> None:
     trigger = await triggers.add(new_trigger("hot"), commits[3], START)
     await enqueue(triggers, trigger, event("one", "[1]"), event("two", "[1]"), event("x", "[2]"))
     part = await delivery_of(ledger, clock, triggers)
-    assert (part.state, part.webhooks) == ("ready", Webhooks("3", "0"))
+    assert (part.state, part.webhooks) == ("ready", Webhooks("3", "0", age_s(1, clock.wall_us())))
     await triggers.settle([settled((await claimed(triggers))[0], "dead")])
     part = await delivery_of(ledger, clock, triggers)
-    assert (part.state, part.webhooks) == ("degraded", Webhooks("2", "1"))
+    assert (part.state, part.webhooks) == (
+        "degraded",
+        Webhooks("2", "1", age_s(1, clock.wall_us())),
+    )
     assert "tidemark triggers redeliver" in part.reason
+    # But the others go on.
+    assert part.is_up
+    part = await delivery_of(ledger, clock, triggers, Part("degraded", "no secret"))
+    assert (part.reason, part.is_up) == ("no secret", False)
 
 
 async def test_delivery_says_what_is_wrong_with_what_it_stands_on(
@@ -151,7 +187,7 @@ async def test_delivery_says_what_is_wrong_with_what_it_stands_on(
     nothing_yet = Part("disabled", "no view yet")
     part = await delivery_of(ledger, clock, None, nothing_yet)
     assert (part.state, part.reason) == ("disabled", "no view yet")
-    delivery = Delivery(ledger, Lags(ledger, clock), lambda: Part("ready"), lambda: triggers)
+    delivery = Delivery(ledger, Lags(ledger, clock), clock, lambda: Part("ready"), lambda: triggers)
     away = await delivery.part(TidemarkError("away"), await ledger.head())
     assert (away.state, away.reason) == ("degraded", "away")
     without_ledger = await delivery.part(await delivery.look(), None)

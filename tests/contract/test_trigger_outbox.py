@@ -19,6 +19,7 @@ from tests.contract.triggers_home import (
     retried,
     settled,
 )
+from tidemark.live.triggers import outbox_programs
 from tidemark.live.triggers.outbox_programs import GONE_REASON, KEPT_ATTEMPTS
 from tidemark.live.webhooks.outbox import Outbox
 
@@ -292,6 +293,42 @@ async def test_what_waits_and_what_was_given_up_is_counted(triggers: Triggers) -
         ("hot", "pending", 1, 0),
         ("hot", "waiting", 2, 1),
     ]
+
+
+async def test_the_oldest_event_that_is_not_settled_is_known_for_each_enabled_trigger(
+    triggers: Triggers,
+) -> None:
+    assert await triggers.oldest_unsettled() == {}
+    for name in ("hot", "cold", "idle"):
+        trigger = await triggers.add(new_trigger(name), 0, START)
+        if name != "idle":
+            some = [event(f"{name}{at}", f"[{at}]", at) for at in (7, 8, 9)]
+            await enqueue(triggers, trigger, *some)
+    assert await triggers.oldest_unsettled() == {"hot": 7, "cold": 7}
+    by_name = {one.event_id: one for one in await claimed(triggers)}
+    await triggers.settle([settled(by_name["hot7"]), retried(by_name["cold7"], LATER)])
+    assert await triggers.oldest_unsettled() == {"hot": 8, "cold": 7}
+    await triggers.settle([settled(by_name["hot8"], "dead"), settled(by_name["hot9"])])
+    assert await triggers.oldest_unsettled() == {"cold": 7}
+    await triggers.redeliver("hot", None, START)
+    assert await triggers.oldest_unsettled() == {"hot": 8, "cold": 7}
+    # What one that stands still has in the outbox is nobody's lag.
+    await triggers.set_enabled("cold", False)
+    assert await triggers.oldest_unsettled() == {"hot": 8}
+
+
+async def test_the_oldest_event_is_found_by_an_index(triggers_home: TriggersHome) -> None:
+    triggers = await triggers_home.open()
+    trigger = await triggers.add(new_trigger(), 0, START)
+    await enqueue(triggers, trigger, *(event(f"e{n}", f"[{n}]", n) for n in range(50)))
+    statement = next(outbox_programs.oldest_unsettled()).sql
+    if triggers_home.kind == "sqlite":
+        plan = await triggers_home.sql(f"EXPLAIN QUERY PLAN {statement}")
+        assert "SEARCH outbox USING INDEX outbox_unsettled (trigger_name=?)" in str(plan)
+    else:
+        await triggers_home.sql("VACUUM ANALYZE outbox")
+        plan = await triggers_home.sql(f"EXPLAIN {statement}")
+        assert "Index Only Scan using outbox_unsettled" in str(plan)
 
 
 async def test_whatever_happens_each_event_arrives_in_order_for_its_row(

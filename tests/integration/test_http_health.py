@@ -27,7 +27,7 @@ def test_a_server_that_can_take_events_is_ready(api: Api) -> None:
     assert (answer.status, answer.json["status"]) == (200, "ready")
     parts = answer.json["parts"]
     assert list(parts) == [
-        *("ledger", "clock", "sequence", "pipeline", "mirror", "landing", "live"),
+        *("ledger", "clock", "sequence", "pipeline", "mirror", "landing", "live", "delivery"),
     ]
     for name in ("mirror", "landing"):
         assert parts[name]["state"] == "disabled"

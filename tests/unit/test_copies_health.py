@@ -15,6 +15,7 @@ from tidemark.ops.copies import (
     copy_part,
     landing_part,
 )
+from tidemark.ops.delivery import DeliveryPart, Webhooks, dead_letters
 from tidemark.ops.frontier import Progress
 from tidemark.ops.health import STALLED_AFTER_S, stalled
 from tidemark.ops.lag import Lag
@@ -118,6 +119,19 @@ def test_metrics_show_what_is_known_of_what_is_wanted() -> None:
         'tidemark_copy_lag_events{copy="pipeline"} 2.0',
         'tidemark_copy_lag_seconds{copy="mirror"} 0.0',
         'tidemark_copy_lag_seconds{copy="pipeline"} 1.5',
+    }
+    late = DeliveryPart(
+        *("degraded", dead_letters(2), "8", None, "2", 9.5),
+        evaluation_lag_seconds=1.5,
+        webhooks=Webhooks("1", "2", 9.5),
+    )
+    # What was given up keeps nothing else waiting.
+    assert samples({**parts, "delivery": late}) - samples(parts) == {
+        'tidemark_copy_up{copy="delivery"} 1.0',
+        'tidemark_copy_last_sequence{copy="delivery"} 8.0',
+        'tidemark_copy_lag_events{copy="delivery"} 2.0',
+        'tidemark_copy_lag_seconds{copy="delivery"} 9.5',
+        "tidemark_trigger_lag_seconds 1.5",
     }
     held = {**parts, "clock": Part("unavailable", "a leap")}
     assert "tidemark_clock_held 1.0" in samples(held)

@@ -31,6 +31,7 @@ from tidemark.live.sockets.endpoint import GraphqlSockets
 from tidemark.live.triggers.automation import Automation
 from tidemark.live.triggers.opening import open_triggers
 from tidemark.live.triggers.port import TriggerStore
+from tidemark.ops.delivery import age_s
 from tidemark.ops.live_metrics import LiveMetrics
 from tidemark.ops.opened_views import OpenedViews
 from tidemark.ops.parts import Part, reason_of
@@ -121,6 +122,9 @@ class Live:
         metrics.saw_deliveries(None if deliverer is None else deliverer.counters)
         if self._triggers is not None:
             metrics.saw_outbox(await self._triggers.counts())
+            now_us = self._clock.wall_us()
+            oldest = await self._triggers.oldest_unsettled()
+            metrics.saw_waiting({name: age_s(at, now_us) for name, at in oldest.items()})
 
     def health(self) -> Part:
         """Whether what is live is served, and triggers go on."""

@@ -1,17 +1,19 @@
-"""How far triggers are, and what of their webhooks is not delivered."""
+"""How far triggers and their webhooks are, and what of these is not delivered."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
+from tidemark.clock import MICROS_PER_SECOND, Clock
 from tidemark.errors import TidemarkError
 from tidemark.ledger.port import LedgerStore
 from tidemark.ledger.sequencer import Head
 from tidemark.live.triggers.definition import Trigger
 from tidemark.live.triggers.port import OutboxCount, TriggerStore
-from tidemark.ops.lag import Lags
+from tidemark.ops.lag import Lag, Lags
 from tidemark.ops.parts import UNMEASURED, Part
 from tidemark.timestamps import format_timestamp
 
@@ -19,25 +21,55 @@ _NOTHING_LIVE = "there is nothing to subscribe to, or live.enabled is false"
 _NO_TRIGGER = "there is no enabled trigger"
 
 
-class Webhooks(msgspec.Struct, rename="camel"):
-    """Events of triggers that are still to be delivered, and those that were given up."""
+class Webhooks(msgspec.Struct, rename="camel", omit_defaults=True):
+    """Events of triggers that are still to be delivered, and those that were given up.
+
+    The oldest is that of all enabled triggers, by its source timestamp.
+    """
 
     waiting: str
     dead: str
+    oldest_waiting_seconds: float | None = None
 
 
 class DeliveryPart(Part):
-    """The sequence up to which every enabled trigger has put its events into the outbox."""
+    """The sequence up to which everything is delivered that enabled triggers made of it.
+
+    Evaluated is what each of them has put into the outbox.
+    """
 
     slowest_trigger: str | None = None
+    evaluated_sequence: str | None = None
+    evaluation_lag_seconds: float | None = None
     webhooks: Webhooks | None = None
+
+    @property
+    def is_up(self) -> bool:
+        # What was given up keeps nothing else waiting, and has a metric and an alert of its own.
+        if self.webhooks is not None and self.reason == dead_letters(int(self.webhooks.dead)):
+            return True
+        return super().is_up
 
 
 class Delivering(msgspec.Struct, frozen=True):
-    """What the store of triggers has."""
+    """What the store of triggers has. `oldest` has the source timestamps of waiting events."""
 
     triggers: list[Trigger]
     counts: list[OutboxCount]
+    oldest: dict[str, int]
+
+    def delivered_to(self, trigger: Trigger) -> int:
+        """The source timestamp up to which nothing of it is missing."""
+        oldest = self.oldest.get(trigger.name)
+        return trigger.position if oldest is None else min(trigger.position, oldest - 1)
+
+
+class _Reached(NamedTuple):
+    """A commit, and how far it is behind."""
+
+    sequence: int
+    received_at: int
+    lag: Lag
 
 
 class Delivery:
@@ -47,11 +79,13 @@ class Delivery:
         self,
         ledger: LedgerStore,
         lags: Lags,
+        clock: Clock,
         live: Callable[[], Part] | None,
         triggers: Callable[[], TriggerStore | None],
     ) -> None:
         self._ledger = ledger
         self._lags = lags
+        self._clock = clock
         self._live = live
         self._triggers = triggers
 
@@ -60,7 +94,9 @@ class Delivery:
         store = self._triggers()
         if store is None:
             return None
-        return Delivering(await store.unfinished(), await store.counts())
+        # Positions come first: whatever was made of events up to there is in the outbox by then.
+        triggers = await store.unfinished()
+        return Delivering(triggers, await store.counts(), await store.oldest_unsettled())
 
     async def part(
         self, found: Delivering | TidemarkError | None, head: Head | None
@@ -74,32 +110,52 @@ class Delivery:
         state, reason = (live.state, live.reason) if live.state == "degraded" else ("ready", "")
         if found is None:
             return DeliveryPart(state if reason else "disabled", reason or live.reason)
-        waiting = sum(count.count for count in found.counts if count.status != "dead")
-        dead = sum(count.count for count in found.counts if count.status == "dead")
-        webhooks = Webhooks(str(waiting), str(dead))
+        webhooks = self._webhooks(found)
+        dead = int(webhooks.dead)
         if dead and not reason:
             state, reason = "degraded", dead_letters(dead)
         if not found.triggers:
             state, reason = (state, reason) if reason else ("disabled", _NO_TRIGGER)
             return DeliveryPart(state, reason, webhooks=webhooks)
-        slowest = min(found.triggers, key=lambda trigger: trigger.position)
+        slowest = min(found.triggers, key=found.delivered_to)
         if head is None:
             return DeliveryPart(
                 "degraded", UNMEASURED, slowest_trigger=slowest.name, webhooks=webhooks
             )
-        commit = await self._ledger.last_commit(slowest.position + 1)
-        sequence = 0 if commit is None else commit.last_sequence
-        lag = await self._lags.of_commits(head, sequence, slowest.position)
+        delivered = await self._reached(head, found.delivered_to(slowest))
+        evaluated = await self._reached(head, min(trigger.position for trigger in found.triggers))
         return DeliveryPart(
             state,
             reason,
-            str(sequence),
-            format_timestamp(slowest.position) if slowest.position else None,
-            str(lag.events),
-            round(lag.seconds, 3),
+            str(delivered.sequence),
+            format_timestamp(delivered.received_at) if delivered.received_at else None,
+            str(delivered.lag.events),
+            round(delivered.lag.seconds, 3),
             slowest_trigger=slowest.name,
+            evaluated_sequence=str(evaluated.sequence),
+            evaluation_lag_seconds=round(evaluated.lag.seconds, 3),
             webhooks=webhooks,
         )
+
+    async def _reached(self, head: Head, upto: int) -> _Reached:
+        """The last commit up to a source timestamp, and how far that is behind."""
+        commit = await self._ledger.last_commit(upto + 1)
+        sequence, received_at = (
+            (0, 0) if commit is None else (commit.last_sequence, commit.received_at)
+        )
+        return _Reached(sequence, received_at, await self._lags.of_commits(head, sequence, upto))
+
+    def _webhooks(self, found: Delivering) -> Webhooks:
+        waiting = sum(count.count for count in found.counts if count.status != "dead")
+        dead = sum(count.count for count in found.counts if count.status == "dead")
+        now_us = self._clock.wall_us()
+        ages = [age_s(received_at, now_us) for received_at in found.oldest.values()]
+        return Webhooks(str(waiting), str(dead), max(ages, default=None))
+
+
+def age_s(received_at: int, now_us: int) -> float:
+    """Seconds since a source timestamp."""
+    return round(max(0, now_us - received_at) / MICROS_PER_SECOND, 3)
 
 
 def dead_letters(count: int) -> str:

@@ -62,7 +62,7 @@ class Health:
         self._clock = clock
         self._live = live
         self._copies = Copies(config, lags, clock)
-        self._delivery = Delivery(store, lags, live, triggers)
+        self._delivery = Delivery(store, lags, clock, live, triggers)
         self._look: asyncio.Task[dict[str, Part]] | None = None
 
     async def healthz(self, request: Request) -> Response:
@@ -72,7 +72,8 @@ class Health:
         found = await self._all_parts()
         names = ("ledger", "clock", "sequence", "pipeline", MIRROR)
         parts = {name: found[name] for name in names}
-        parts |= {"landing": landing_part(found), "live": found["live"]}
+        parts |= {"landing": landing_part(found)}
+        parts |= {name: found[name] for name in ("live", "delivery")}
         worst = worst_state(parts.values())
         if "read" not in request.caller.scopes:
             parts = {name: _for_strangers(name, part) for name, part in parts.items()}

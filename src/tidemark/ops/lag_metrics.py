@@ -12,6 +12,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from tidemark.ops.copies import COPY_NAMES
+from tidemark.ops.delivery import DeliveryPart
 from tidemark.ops.parts import Part
 
 _COPIES: Final = (*COPY_NAMES, "pipeline", "delivery")
@@ -39,6 +40,10 @@ class LagNumbers(Collector):
         seconds = _of_copies(
             "lag_seconds", "Seconds that the oldest commit which is not in it has waited."
         )
+        triggers = GaugeMetricFamily(
+            "tidemark_trigger_lag_seconds",
+            "Seconds that the oldest commit which not every enabled trigger has seen has waited.",
+        )
         parts = self._parts
         if parts:
             is_up = parts["ledger"].state == "ready"
@@ -49,11 +54,17 @@ class LagNumbers(Collector):
                 for name in _COPIES:
                     part = parts[name]
                     if part.state != "disabled":
-                        up.add_metric([name], part.state == "ready")
+                        up.add_metric([name], part.is_up)
                     _add(sequence, name, part.last_sequence)
                     _add(events, name, part.lag_events)
                     _add(seconds, name, part.lag_seconds)
-        return [ledger_up, clock_held, up, sequence, events, seconds]
+                delivery = parts["delivery"]
+                if (
+                    isinstance(delivery, DeliveryPart)
+                    and delivery.evaluation_lag_seconds is not None
+                ):
+                    triggers.add_metric([], delivery.evaluation_lag_seconds)
+        return [ledger_up, clock_held, up, sequence, events, seconds, triggers]
 
 
 def _of_copies(name: str, text: str) -> GaugeMetricFamily:

@@ -80,6 +80,13 @@ class LiveMetrics:
             registry=registry,
             multiprocess_mode="livemostrecent",
         )
+        self._oldest_waiting = Gauge(
+            "tidemark_webhook_oldest_waiting_seconds",
+            "Seconds since the source timestamp of the oldest event that is to be delivered.",
+            ["trigger"],
+            registry=registry,
+            multiprocess_mode="livemostrecent",
+        )
         self._attempts = Counter(
             "tidemark_webhook_attempts",
             "Attempts to deliver an event, by what came of them.",
@@ -102,6 +109,7 @@ class LiveMetrics:
         self._seen: dict[tuple[str, ...], int] = {}
         self._views: set[str] = set()
         self._outbox_labels: set[tuple[str, str]] = set()
+        self._waiting: set[str] = set()
 
     def saw_connections(self, count: int) -> None:
         self._connections.set(count)
@@ -136,6 +144,14 @@ class LiveMetrics:
         for gone in self._outbox_labels - labels:
             self._outbox.labels(*gone).set(0)
         self._outbox_labels = labels
+
+    def saw_waiting(self, ages_s: Mapping[str, float]) -> None:
+        """How old the oldest of each trigger is that has any."""
+        for trigger, age_s in ages_s.items():
+            self._oldest_waiting.labels(trigger).set(age_s)
+        for gone in self._waiting - ages_s.keys():
+            self._oldest_waiting.labels(gone).set(0)
+        self._waiting = set(ages_s)
 
     def saw_deliveries(self, counters: DeliveryCounters | None) -> None:
         self._in_flight.set(0 if counters is None else counters.in_flight)

@@ -25,6 +25,11 @@ class Part(msgspec.Struct, rename="camel", omit_defaults=True):
     lag_seconds: float | None = None
     told_at: str | None = None
 
+    @property
+    def is_up(self) -> bool:
+        """Whether it does what it is there for, as metrics have it."""
+        return self.state == "ready"
+
 
 def worst_state(parts: Iterable[Part]) -> str:
     """Of all these parts; one that is disabled is no worse than one that is ready."""

@@ -31,3 +31,17 @@ def test_the_seconds_of_attempts_are_a_histogram() -> None:
     assert registry.get_sample_value("tidemark_webhook_seconds_count") == 4
     total = registry.get_sample_value("tidemark_webhook_seconds_sum")
     assert total == pytest.approx(20.605)
+
+
+def test_the_oldest_webhook_of_each_trigger_has_an_age_until_it_has_none() -> None:
+    registry = CollectorRegistry()
+    metrics = LiveMetrics(registry)
+
+    def age_s(trigger: str) -> float | None:
+        name = "tidemark_webhook_oldest_waiting_seconds"
+        return registry.get_sample_value(name, {"trigger": trigger})
+
+    metrics.saw_waiting({"hot": 4000.5, "cold": 2.0})
+    assert (age_s("hot"), age_s("cold"), age_s("idle")) == (4000.5, 2.0, None)
+    metrics.saw_waiting({"cold": 3.0})
+    assert (age_s("hot"), age_s("cold")) == (0, 3.0)

@@ -250,6 +250,14 @@ def counts() -> Program[list[OutboxCount]]:
     return [OutboxCount(*row) for row in rows]
 
 
+def oldest_unsettled() -> Program[dict[str, int]]:
+    rows = yield ask(
+        "SELECT name, (SELECT min(received_at) FROM outbox WHERE trigger_name = triggers.name"
+        " AND settled_at IS NULL) FROM triggers WHERE enabled AND until IS NULL"
+    )
+    return {name: received_at for name, received_at in rows if received_at is not None}
+
+
 def drop_undelivered(lineage: int) -> Program[None]:
     """Everything of a trigger that was not delivered, and how it was tried."""
     condition = "lineage = ? AND status IN ('waiting', 'pending', 'delivering', 'dead')"

@@ -212,6 +212,10 @@ class TriggerStore(Outbox, Protocol):
 
     async def counts(self) -> list[OutboxCount]: ...
 
+    async def oldest_unsettled(self) -> dict[str, int]:
+        """Of each enabled trigger that has events which are neither delivered nor given up, the
+        source timestamp of the oldest."""
+
     def lead(self) -> AbstractAsyncContextManager[Leadership]:
         """Waits until no other process leads. What a former leader was delivering is due again."""
 

@@ -151,6 +151,9 @@ class StoredTriggers(ABC):
     async def counts(self) -> list[OutboxCount]:
         return await self._read(outbox_programs.counts())
 
+    async def oldest_unsettled(self) -> dict[str, int]:
+        return await self._read(outbox_programs.oldest_unsettled())
+
     async def _take_over(self) -> None:
         """The first thing that a new leader does."""
         await self._write(outbox_programs.release_all())

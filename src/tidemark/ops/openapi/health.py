@@ -45,8 +45,8 @@ class HealthOperations(Describing):
             "Health",
             "Can events be taken?",
             "Looks at the ledger, the clock, the sequence database, if there is one, and at how "
-            "far the pipeline, the mirror and landing are, without which events can be taken all "
-            "the same.",
+            "far the pipeline, the mirror, landing and delivery are, without which events can be "
+            "taken all the same.",
             {"description": "Yes, perhaps degraded.", "content": json_content("Readiness")},
         )
         operation["responses"]["503"] = {
@@ -61,8 +61,8 @@ class HealthOperations(Describing):
             "Admin",
             "How far is everything?",
             "The highest sequence of the ledger, and which of it is mirrored, in the views, "
-            "landed and seen by triggers; how far each is behind, in events and in seconds, and "
-            "what keeps it from going on. Answers 200 whatever it finds.",
+            "landed and delivered by triggers; how far each is behind, in events and in seconds, "
+            "and what keeps it from going on. Answers 200 whatever it finds.",
             {
                 "description": "Every part that follows the ledger.",
                 "content": json_content("EventHealth"),
@@ -86,13 +86,30 @@ def health_schemas() -> dict[str, Schema]:
     part = reference("Part")
     delivery = {
         **_part_properties(),
-        "slowestTrigger": described(TEXT, "The trigger that is furthest behind."),
+        "slowestTrigger": described(
+            TEXT, "The trigger that is furthest behind, with its webhooks."
+        ),
+        "evaluatedSequence": described(
+            SHOWN_SEQUENCE, "The highest sequence that every enabled trigger has evaluated."
+        ),
+        "evaluationLagSeconds": {
+            "type": "number",
+            "minimum": 0,
+            "description": "How long the oldest commit has waited that one has not evaluated.",
+        },
         "webhooks": object_schema(
             "Events of all triggers that are not delivered.",
             {
                 "waiting": described(SHOWN_SEQUENCE, "Those that are still to be delivered."),
                 "dead": described(SHOWN_SEQUENCE, "Those that were given up."),
+                "oldestWaitingSeconds": {
+                    "type": "number",
+                    "minimum": 0,
+                    "description": "How old the oldest is, by its source timestamp, that an "
+                    "enabled trigger has still to deliver.",
+                },
             },
+            ["waiting", "dead"],
         ),
     }
     return {
@@ -101,13 +118,16 @@ def health_schemas() -> dict[str, Schema]:
             "One part and, unless it is ready, why.", _part_properties(), ["state"]
         ),
         "DeliveryPart": object_schema(
-            "How far triggers are, and what of their webhooks is not delivered.",
+            "How far triggers and their webhooks are, and what of these is not delivered.",
             delivery,
             ["state"],
         ),
         "Readiness": object_schema(
             "The worst state of all parts, and each of them.",
-            {"status": _STATE, "parts": _parts(_READY_PARTS, part)},
+            {
+                "status": _STATE,
+                "parts": _parts(_READY_PARTS, part, delivery=reference("DeliveryPart")),
+            },
         ),
         "EventHealth": object_schema(
             "The worst state of all parts, and each of them.",

@@ -1,0 +1,64 @@
+"""What a whole server says of delivery: how far it is, whichever process is asked."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tests.crash.live_world import SETTINGS
+from tests.integration.http_client import Api, usage
+from tests.integration.test_http_health import metric
+from tests.integration.trigger_calls import CREATE, until
+from tests.services.http_calls import call
+from tests.services.live_server import LiveServer, position
+from tests.services.webhook_receiver import WebhookReceiver, answering
+from tidemark.config.sample import sample_text
+from tidemark.timestamps import parse_timestamp
+
+EVENT_HEALTH: Final = "/admin/event-health"
+MATCH: Final = {"quantity": {"_gte": "10"}}
+
+
+def part_of(live: LiveServer, path: str = EVENT_HEALTH, name: str = "delivery") -> dict[str, Any]:
+    part: dict[str, Any] = call(live.server.base_url, "GET", path).json["parts"][name]
+    return part
+
+
+def create(live: LiveServer, webhook: str, name: str = "hot") -> None:
+    wanted = {"name": name, "webhook": webhook, "match": MATCH}
+    body = {"query": CREATE, "variables": {"input": wanted}}
+    answer = call(live.server.base_url, "POST", "/graphql", json=body).json
+    assert "errors" not in answer, answer
+
+
+async def test_a_receiver_that_takes_nothing_holds_delivery_back(store_url: str | None) -> None:
+    config = sample_text() + SETTINGS
+    async with WebhookReceiver(answering(500)) as receiver:
+        with LiveServer(config, store_url=store_url) as live:
+            api = Api(live.server.base_url, "acme")
+            live.commit([position("a", "X", "1")])
+            create(live, receiver.url)
+            results = [api.accept(usage("acme", customerRef=f"c{n}"))[0] for n in range(3)]
+            for quantity, result in zip(("5", "20", "21"), results, strict=True):
+                after_us = parse_timestamp(result["receivedAt"]) - live.received_at
+                live.commit([position("a", "X", quantity)], after_us=after_us)
+            first, _, third = [result["ingressSequence"] for result in results]
+
+            await until(lambda: part_of(live).get("evaluatedSequence") == third)
+            part = part_of(live)
+            assert (part["state"], part["slowestTrigger"]) == ("ready", "hot")
+            assert (part["lastSequence"], part["lagEvents"]) == (first, "2")
+            assert part["receivedAt"] == results[0]["receivedAt"]
+            assert part["lagSeconds"] > 0
+            assert part["webhooks"]["oldestWaitingSeconds"] > 0
+            assert part_of(live, "/readyz")["lastSequence"] == first
+            name = "tidemark_webhook_oldest_waiting_seconds"
+            await until(lambda: metric(api, name, trigger="hot") > 0)
+            assert metric(api, "tidemark_copy_lag_events", copy="delivery") == 2
+            assert metric(api, "tidemark_trigger_lag_seconds") == 0
+
+            receiver.behave = answering(200)
+            await until(lambda: part_of(live)["lastSequence"] == third)
+            part = part_of(live)
+            assert (part["lagEvents"], part["lagSeconds"]) == ("0", 0.0)
+            assert "oldestWaitingSeconds" not in part["webhooks"]
+            await until(lambda: metric(api, name, trigger="hot") == 0)
