@@ -25,12 +25,13 @@ from tests.contract.triggers_home import (
 )
 from tests.services.postgres import PostgresServer
 from tidemark.config import load_config
+from tidemark.errors import TidemarkError
 from tidemark.ledger import sqlite_connection
 from tidemark.live.errors import TriggersUnavailable
 from tidemark.live.triggers import leading, postgres, store
 from tidemark.live.triggers.leading import while_leading
 from tidemark.live.triggers.opening import migrate_triggers, open_triggers, triggers_place
-from tidemark.live.triggers.port import Leadership
+from tidemark.live.triggers.port import LeaderReport, Leadership
 from tidemark.live.triggers.sqlite import SqliteTriggers
 
 pytest_plugins = ("tests.contract.triggers_fixtures",)
@@ -180,6 +181,22 @@ async def test_the_store_works_again_when_postgres_is_back(second_postgres: Post
     second_postgres.start()
     assert await triggers.listed() == [made]
     await home.close()
+
+
+async def test_what_the_leader_told_last_is_what_all_are_told(triggers_home: TriggersHome) -> None:
+    leader, other = await triggers_home.open(), await triggers_home.open()
+    assert await other.told() is None
+    trouble = TidemarkError("no \0 secret \udc80", hint="Make one.", code="unsigned")
+    await leader.tell(LeaderReport(START, trouble))
+    told = await other.told()
+    assert told is not None
+    assert told.told_at == START
+    assert told.trouble is not None
+    assert told.trouble.as_dict() == {
+        "code": "unsigned", "message": "no  secret ?", "hint": "Make one."
+    }  # fmt: skip
+    await leader.tell(LeaderReport(START + 1))
+    assert await other.told() == LeaderReport(START + 1)
 
 
 async def test_triggers_are_kept_beside_the_ledger(tmp_path: Path, postgres_url: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 from tests.crash.live_world import SETTINGS
@@ -9,12 +10,18 @@ from tests.integration.http_client import Api, usage
 from tests.integration.test_http_health import metric
 from tests.integration.trigger_calls import CREATE, until
 from tests.services.http_calls import call
-from tests.services.live_server import LiveServer, position
+from tests.services.live_server import VIEW, LiveServer, position
 from tests.services.webhook_receiver import WebhookReceiver, answering
 from tidemark.config.sample import sample_text
+from tidemark.live.triggers.leader_reports import LOOK_EVERY_S
 from tidemark.timestamps import parse_timestamp
 
 EVENT_HEALTH: Final = "/admin/event-health"
+ASKED_TIMES: Final = 12
+SILENT_TRIGGER: Final = f"""
+triggers:
+  hot: {{view: {VIEW}, webhook: "https://one.example/hook", match: {{quantity: {{_gte: 10}}}}}}
+"""
 MATCH: Final = {"quantity": {"_gte": "10"}}
 
 
@@ -62,3 +69,18 @@ async def test_a_receiver_that_takes_nothing_holds_delivery_back(store_url: str 
             assert (part["lagEvents"], part["lagSeconds"]) == ("0", 0.0)
             assert "oldestWaitingSeconds" not in part["webhooks"]
             await until(lambda: metric(api, name, trigger="hot") == 0)
+
+
+async def test_whichever_worker_is_asked_says_what_the_one_that_leads_knows() -> None:
+    """Nobody signs, which only the leading process finds out."""
+    config = sample_text() + SILENT_TRIGGER
+    with LiveServer(config, {"TIDEMARK_HTTP__WORKERS": "3"}) as live:
+        live.commit([position("a", "X", "1")])
+        api = Api(live.server.base_url, "acme")
+        await until(lambda: "secret to sign" in part_of(live).get("reason", ""))
+        # Until all others have listened once more.
+        await asyncio.sleep(2 * LOOK_EVERY_S)
+        for _ in range(ASKED_TIMES):
+            assert part_of(live)["state"] == "degraded"
+            assert part_of(live, "/readyz", "live")["state"] == "degraded"
+            assert metric(api, "tidemark_copy_up", copy="delivery") == 0

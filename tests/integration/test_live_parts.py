@@ -27,15 +27,17 @@ from tidemark.app.live import Live, Serving
 from tidemark.clock import SystemClock
 from tidemark.config import Config, load_config
 from tidemark.config.sample import sample_text
+from tidemark.errors import TidemarkError
 from tidemark.live.hub import Hub
-from tidemark.live.triggers import automation, leading
+from tidemark.live.triggers import automation, leader_reports, leading
 from tidemark.live.triggers.definition import NewTrigger
 from tidemark.live.triggers.evaluation import TriggerEvaluator
 from tidemark.live.triggers.opening import open_triggers
-from tidemark.live.triggers.port import DeliveryRecord, Leadership, TriggerStore
+from tidemark.live.triggers.port import DeliveryRecord, LeaderReport, Leadership, TriggerStore
 from tidemark.live.triggers.sqlite import SqliteTriggers
 from tidemark.ops.opened_views import OpenedViews
 from tidemark.pipeline.definitions import Definitions, table_schema
+from tidemark.pipeline.output.errors import ViewsUnavailable
 from tidemark.views.sqlite import SqliteViews
 
 MATCH = '{"quantity":{"_gte":"10"}}'
@@ -115,9 +117,22 @@ async def running(settings: Config) -> AsyncIterator[World]:
         await world.close()
 
 
+@asynccontextmanager
+async def running_beside(first: World) -> AsyncIterator[World]:
+    """Another process over the same stores; its views are fed by the first."""
+    world = World(first.config)
+    world.live.start()
+    try:
+        await until(lambda: world.live.serving is not None)
+        yield world
+    finally:
+        await world.close()
+
+
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(automation, "SYNC_AGAIN_S", 0.05)
+    monkeypatch.setattr(leader_reports, "LOOK_EVERY_S", 0.05)
     monkeypatch.setattr(kept_running, "RESTART_AFTER_S", 0.1)
     monkeypatch.setattr(kept_running, "STEADY_AFTER_S", 0.3)
 
@@ -277,5 +292,51 @@ async def test_triggers_whose_events_nobody_signs_are_told_with_what_to_do(tmp_p
         assert world.health[1].startswith("no event of any trigger is sent")
         assert "webhooks.secrets" in world.health[1]
         await store.remove("hot")
+        await until(lambda: world.health[0] == "ready")
+    await store.close()
+
+
+async def test_every_process_tells_of_the_trouble_that_the_leader_has(tmp_path: Path) -> None:
+    settings = config(tmp_path, "")
+    store = await open_triggers(settings)
+    async with running(settings) as leader, running_beside(leader) as other:
+        await until(lambda: leader.serving.automation.leads)
+        assert not other.serving.automation.leads
+        await store.add(trigger("https://one.example/hook"), 0, 0)
+        for world in (leader, other):
+            await until(lambda world=world: world.health[0] == "degraded")  # type: ignore[misc]
+        assert other.health == leader.health
+        await store.remove("hot")
+        for world in (leader, other):
+            await until(lambda world=world: world.health[0] == "ready")  # type: ignore[misc]
+    await store.close()
+
+
+async def test_one_who_leads_no_longer_has_the_trouble_of_the_next_leader_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = asyncio.Event()
+
+    @asynccontextmanager
+    async def lead(store: TriggerStore) -> AsyncIterator[Leadership]:
+        if lost.is_set():
+            await asyncio.Event().wait()
+        yield Leadership(lost)
+
+    async def away(evaluator: TriggerEvaluator) -> bool:
+        raise ViewsUnavailable("the views are away from here")
+
+    monkeypatch.setattr(SqliteTriggers, "lead", lead)
+    monkeypatch.setattr(TriggerEvaluator, "round", away)
+    settings = config(tmp_path)
+    store = await open_triggers(settings)
+    async with running(settings) as world:
+        await until(lambda: world.health == ("degraded", "the views are away from here"))
+        lost.set()
+        await until(lambda: not world.serving.automation.leads)
+        assert world.serving.automation.evaluator.trouble is None
+        await store.tell(LeaderReport(1, TidemarkError("no secret")))
+        await until(lambda: world.health == ("degraded", "no secret"))
+        await store.tell(LeaderReport(2))
         await until(lambda: world.health[0] == "ready")
     await store.close()

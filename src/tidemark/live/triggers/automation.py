@@ -19,6 +19,7 @@ from tidemark.live.filters import FilterLimits
 from tidemark.live.triggers.definition import NewTrigger, where_text
 from tidemark.live.triggers.desk import TriggerDesk, rule_of
 from tidemark.live.triggers.evaluation import TriggerEvaluator
+from tidemark.live.triggers.leader_reports import LeaderReports
 from tidemark.live.triggers.leading import while_leading
 from tidemark.live.triggers.port import TriggerStore
 from tidemark.live.triggers.registration import DeclaredTrigger, TriggerRegistry
@@ -81,33 +82,46 @@ class Automation:
         self._may_finish = False
         self._declared_fault: TidemarkError | None = None
         self._unsigned: TidemarkError | None = None
+        self.leads = False
+        self._reports = LeaderReports(triggers, clock, self._own_trouble)
 
     @property
     def trouble(self) -> TidemarkError | None:
-        """Why not every trigger does what it should, as far as this process knows."""
+        """Why not every trigger does what it should, whichever process leads."""
+        return self._own_trouble() if self.leads else self._reports.heard
+
+    def _own_trouble(self) -> TidemarkError | None:
         return self.evaluator.trouble or self._declared_fault or self._unsigned
 
     async def run(self) -> None:
         """Work until cancelled; webhooks under way may then finish, for `live.drain`."""
         self._may_finish = False
         leading = asyncio.create_task(while_leading(self._triggers, self._work))
+        listening = asyncio.create_task(self._reports.listen())
+        both = (leading, listening)
         try:
-            await asyncio.shield(leading)
+            done, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
         finally:
             # Unlike one that is no longer the leader, who must be quick.
             self._may_finish = True
-            leading.cancel()
-            await asyncio.gather(leading, return_exceptions=True)
+            for task in both:
+                task.cancel()
+            await asyncio.gather(*both, return_exceptions=True)
 
     async def _work(self) -> None:
         tasks = [self._keep_declared(), self.evaluator.run(), self._forget_old()]
+        tasks.append(self._reports.tell())
         tasks.append(self._deliver() if self._signs else self._tell_of_unsigned())
+        self.leads = True
         try:
             async with asyncio.TaskGroup() as group:
                 for task in tasks:
                     group.create_task(task)
         finally:
             # From now on another process knows.
+            self.leads = False
             self._declared_fault = self._unsigned = None
 
     async def _keep_declared(self) -> None:

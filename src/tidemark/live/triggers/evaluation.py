@@ -76,18 +76,26 @@ class TriggerEvaluator:
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        while True:
-            try:
-                if await self.round():
-                    continue
-                self.trouble = None
-                pause_s = self._poll_s if self._has_triggers else max(self._poll_s, IDLE_POLL_S)
-            except (ViewsUnavailable, TriggersUnavailable) as error:
-                if self.trouble is None:
-                    log.warning("triggers stand still: %s", error.message)
-                self.trouble = error
-                pause_s = RETRY_S
-            await asyncio.sleep(pause_s)
+        try:
+            while True:
+                pause_s = await self._patient_round()
+                await asyncio.sleep(pause_s)
+        finally:
+            # Who does not follow any more has no trouble with it.
+            self.trouble = None
+
+    async def _patient_round(self) -> float:
+        """Seconds until the next round, which begins at once while there is more to read."""
+        try:
+            if await self.round():
+                return 0.0
+        except (ViewsUnavailable, TriggersUnavailable) as error:
+            if self.trouble is None:
+                log.warning("triggers stand still: %s", error.message)
+            self.trouble = error
+            return RETRY_S
+        self.trouble = None
+        return self._poll_s if self._has_triggers else max(self._poll_s, IDLE_POLL_S)
 
     async def round(self) -> bool:
         """Move each trigger on by a page at most; says whether there is more to read."""

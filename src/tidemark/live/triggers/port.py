@@ -12,6 +12,7 @@ from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
+from tidemark.errors import TidemarkError
 from tidemark.live.triggers.definition import NewTrigger, Trigger
 from tidemark.live.triggers.transitions import EventType
 from tidemark.live.webhooks.outbox import Outbox
@@ -89,6 +90,13 @@ class OutboxCount(msgspec.Struct, frozen=True):
     status: Status
     count: int
     oldest_received_at: int
+
+
+class LeaderReport(msgspec.Struct, frozen=True):
+    """What the process that leads says: when, and why not every trigger does what it should."""
+
+    told_at: int
+    trouble: TidemarkError | None = None
 
 
 class Leadership(msgspec.Struct, frozen=True):
@@ -215,6 +223,12 @@ class TriggerStore(Outbox, Protocol):
     async def oldest_unsettled(self) -> dict[str, int]:
         """Of each enabled trigger that has events which are neither delivered nor given up, the
         source timestamp of the oldest."""
+
+    async def tell(self, report: LeaderReport) -> None:
+        """For the process that leads; what was told before is forgotten."""
+
+    async def told(self) -> LeaderReport | None:
+        """What was told last; None if nothing ever was."""
 
     def lead(self) -> AbstractAsyncContextManager[Leadership]:
         """Waits until no other process leads. What a former leader was delivering is due again."""

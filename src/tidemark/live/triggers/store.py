@@ -15,6 +15,7 @@ from tidemark.live.triggers.port import (
     AttemptRecord,
     DeliveryPage,
     DeliveryRecord,
+    LeaderReport,
     OutboxCount,
     Status,
 )
@@ -153,6 +154,12 @@ class StoredTriggers(ABC):
 
     async def oldest_unsettled(self) -> dict[str, int]:
         return await self._read(outbox_programs.oldest_unsettled())
+
+    async def tell(self, report: LeaderReport) -> None:
+        await self._write(trigger_programs.tell(report))
+
+    async def told(self) -> LeaderReport | None:
+        return await self._read(trigger_programs.told())
 
     async def _take_over(self) -> None:
         """The first thing that a new leader does."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from tidemark.crash import crash_point
+from tidemark.errors import TidemarkError
 from tidemark.live.errors import TooManyTriggers, TriggerExists, UnknownTrigger
 from tidemark.live.triggers.definition import MAX_TRIGGERS, NewTrigger, Trigger
 from tidemark.live.triggers.outbox_programs import drop_undelivered, enqueue
-from tidemark.live.triggers.port import Advance
+from tidemark.live.triggers.port import Advance, LeaderReport
 from tidemark.live.triggers.programs import (
     Program,
     Row,
@@ -170,6 +171,36 @@ def oldest_position() -> Program[int | None]:
     rows = yield ask("SELECT min(position) FROM triggers WHERE NOT finished AND enabled")
     position: int | None = rows[0][0]
     return position
+
+
+def tell(report: LeaderReport) -> Program[None]:
+    trouble = report.trouble
+    texts = (None, None, None) if trouble is None else _texts(trouble)
+    yield ask(
+        "INSERT INTO leader (singleton, told_at, code, message, hint) VALUES (1, ?, ?, ?, ?)"
+        " ON CONFLICT (singleton) DO UPDATE SET told_at = excluded.told_at, code = excluded.code,"
+        " message = excluded.message, hint = excluded.hint",
+        report.told_at,
+        *texts,
+    )
+
+
+def told() -> Program[LeaderReport | None]:
+    rows = yield ask("SELECT told_at, code, message, hint FROM leader")
+    if not rows:
+        return None
+    told_at, code, message, hint = rows[0]
+    trouble = None if code is None else TidemarkError(message, hint=hint, code=code)
+    return LeaderReport(told_at, trouble)
+
+
+def _texts(trouble: TidemarkError) -> tuple[str, str, str]:
+    """What a database can hold of it."""
+    code, message, hint = (
+        text.replace("\0", "").encode(errors="replace").decode()
+        for text in (trouble.code, trouble.message, trouble.hint)
+    )
+    return code, message, hint
 
 
 def _check_room() -> Program[None]:
