@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
 import signal
 import subprocess
+import termios
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -90,11 +93,11 @@ def test_where_something_is_wrong_the_code_is_1_and_the_reason_is_told(
     assert (ran.code, ran.json["status"]) == (1, "degraded")
 
 
-def test_on_a_terminal_it_is_a_table_with_the_reasons_under_it(
+def test_once_on_a_terminal_it_is_a_table_with_the_reasons_under_it(
     tmp_path: Path, server: TidemarkServer, results: list[dict[str, Any]]
 ) -> None:
     tell(server, "mirror", results[1], error=AWAY)
-    ran = on_terminal("status", "--url", server.base_url, cwd=tmp_path)
+    ran = on_terminal("status", "--once", "--url", server.base_url, cwd=tmp_path)
     assert ran.code == 1
     assert "\x1b[" in ran.out
     # What was told cannot drive the terminal.
@@ -106,7 +109,8 @@ def test_on_a_terminal_it_is_a_table_with_the_reasons_under_it(
     assert mirror[1:] == ["degraded", f"{int(results[1]['ingressSequence']):,}", "0", "0.0"]
     [reason] = lines[len(PARTS) :]
     assert reason.startswith("mirror: the brokers\\u001b[2J are away. Look at them.")
-    plain = on_terminal("status", "--url", server.base_url, cwd=tmp_path, env={"NO_COLOR": "1"})
+    args = ("status", "--once", "--url", server.base_url)
+    plain = on_terminal(*args, cwd=tmp_path, env={"NO_COLOR": "1"})
     assert not any(f"\x1b[{colour}m" in plain.out for colour in (31, 32, 33, 90))
 
 
@@ -139,31 +143,50 @@ def test_watching_a_server_that_goes_away_waits_for_it(tmp_path: Path) -> None:
             assert stop(process, signal.SIGINT).code == 0
 
 
-def test_watching_on_a_terminal_draws_one_table_and_ctrl_c_ends_it_with_0(
-    tmp_path: Path, server: TidemarkServer, results: list[dict[str, Any]]
+@pytest.mark.parametrize("option", [[], ["--watch"]])
+def test_a_terminal_has_one_table_that_changes_and_ctrl_c_ends_it_with_0(
+    option: list[str], tmp_path: Path, server: TidemarkServer, results: list[dict[str, Any]]
 ) -> None:
-    tell(server, "mirror", results[1])
+    # Whatever is wrong, being stopped is no failure.
+    tell(server, "mirror", results[1], error=AWAY)
     ours, theirs = pty.openpty()
     try:
         with subprocess.Popen(
-            [PROGRAM, "status", "--watch", "--url", server.base_url],
+            [PROGRAM, "status", *option, "--url", server.base_url],
             cwd=tmp_path,
             env=environment({"COLUMNS": "160"}),
-            stdin=subprocess.DEVNULL,
+            stdin=theirs,
             stdout=theirs,
             stderr=theirs,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         ) as process:
             os.close(theirs)
             shown = ""
             # The second drawing stands in the place of the first.
             while without_escapes(shown).count("delivery") < 2:
                 shown += os.read(ours, 65_536).decode()
-            process.send_signal(signal.SIGINT)
+            os.write(ours, b"\x03")
+            with suppress(OSError):
+                while more := os.read(ours, 65_536):
+                    shown += more.decode()
             assert process.wait(WAIT_S) == 0
     finally:
         os.close(ours)
     assert "\x1b[1A" in shown
     assert "Traceback" not in shown
+    # The table stays whole, the prompt comes beneath it, and there is a cursor.
+    _, after = shown.split("^C")
+    assert "delivery" in without_escapes(after)
+    assert after.count("\n") > len(PARTS)
+    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
+    assert without_escapes(shown).endswith("\n")
+
+
+def test_once_and_watch_exclude_each_other(tmp_path: Path) -> None:
+    ran = tidemark("status", "--once", "--watch", cwd=tmp_path)
+    assert (ran.code, ran.out) == (2, "")
+    assert "--once and --watch exclude each other" in ran.err
 
 
 def test_a_server_that_does_not_run_is_an_error_with_a_hint(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`tidemark status`: how far everything is that follows the ledger, once or as it changes."""
+"""`tidemark status`: how far everything is that follows the ledger, as it changes or once."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ import msgspec
 from tidemark.cli.answers import not_ours
 from tidemark.cli.asking import Asking
 from tidemark.cli.options import json_option, server, server_options
-from tidemark.cli.outcome import ExitCode
+from tidemark.cli.outcome import ExitCode, usage_error
 from tidemark.cli.output import has_colour, is_live, one_line, put, write_note
+from tidemark.cli.stopping import hear_no_more
 from tidemark.errors import TidemarkError
 
 if TYPE_CHECKING:
@@ -72,20 +73,29 @@ class _Look(msgspec.Struct):
 
 
 @click.command
-@click.option("--watch", is_flag=True, help="Go on showing it as it changes, until Ctrl-C.")
+@click.option("--once", is_flag=True, help="Show it once, also on a terminal.")
+@click.option("--watch", is_flag=True, help="Go on showing it as it changes, also in a pipe.")
 @server_options
 @json_option
 def status(
-    watch: bool, url: str | None, api_key: str | None, config_path: Path | None, as_json: bool
+    once: bool,
+    watch: bool,
+    url: str | None,
+    api_key: str | None,
+    config_path: Path | None,
+    as_json: bool,
 ) -> int:
     """Show how far everything is that follows the ledger.
 
     Asks a running server: the ledger, the mirror, the pipeline, what is landed and what is
-    delivered, how far each is behind, and what keeps it from going on. The exit code is 1 if
-    something is degraded or unavailable. With --watch, Ctrl-C ends it with 0.
+    delivered, how far each is behind, and what keeps it from going on. On a terminal the table
+    changes with it until Ctrl-C, which ends it with 0. With --once, with --json or in a pipe it is
+    shown once, and the exit code is 1 if something is degraded or unavailable.
     """
+    if once and watch:
+        raise usage_error("--once and --watch exclude each other", field="once")
     asking = Asking(server(url, api_key, config_path))
-    if watch:
+    if watch or not (once or as_json or not is_live(sys.stdout)):
         with suppress(KeyboardInterrupt):
             _watch(asking, as_json=as_json)
         return ExitCode.OK
@@ -116,9 +126,9 @@ def _show(look: _Look, *, as_json: bool) -> bool:
 
 def _watch(asking: Asking, *, as_json: bool) -> None:
     """Look again and again. A server that goes away is waited for, if it was there once."""
+    look = _ask(asking)
+    trouble: TidemarkError | None = None
     with _watching(as_json=as_json) as show:
-        trouble: TidemarkError | None = None
-        look = _ask(asking)
         while show(look, trouble):
             time.sleep(_LOOK_EVERY_S)
             try:
@@ -135,13 +145,21 @@ def _watching(*, as_json: bool) -> Iterator[Callable[[_Look, TidemarkError | Non
         from rich.live import Live
 
         console = Console(highlight=False)
-        with Live(console=console, auto_refresh=False) as live:
+        live = Live(console=console, auto_refresh=False)
 
-            def draw(look: _Look, trouble: TidemarkError | None) -> bool:
-                live.update(_drawn(look.status, trouble), refresh=True)
-                return True
+        def draw(look: _Look, trouble: TidemarkError | None) -> bool:
+            live.update(_drawn(look.status, trouble), refresh=True)
+            return True
 
-            yield draw
+        try:
+            with live:
+                try:
+                    yield draw
+                finally:
+                    # A second Ctrl-C must not keep the terminal from being put right.
+                    hear_no_more()
+        finally:
+            console.show_cursor(True)
         return
     shown: list[tuple[object, ...]] = []
     told = ""
