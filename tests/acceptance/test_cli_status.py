@@ -29,12 +29,13 @@ from tests.acceptance.cli_runs import (
 from tests.integration.http_client import Api, usage
 from tests.integration.test_http_access import environment_with_keys
 from tests.integration.test_http_event_health import tell
+from tests.services.ports import free_port
 from tests.services.tidemark_server import TidemarkServer
 from tidemark.errors import TidemarkError
 
 PARTS = [
-    *("ledger", "clock", "mirror", "pipeline"),
-    *("landing.parquet", "landing.clickhouse", "delivery"),
+    *("ledger", "clock", "sequence", "mirror", "pipeline"),
+    *("landing.parquet", "landing.clickhouse", "live", "delivery"),
 ]
 AWAY = TidemarkError("the brokers\x1b[2J are away", hint="Look at them.", code="away")
 SILENT_US = 3_600_000_000
@@ -187,6 +188,15 @@ def test_once_and_watch_exclude_each_other(tmp_path: Path) -> None:
     ran = tidemark("status", "--once", "--watch", cwd=tmp_path)
     assert (ran.code, ran.out) == (2, "")
     assert "--once and --watch exclude each other" in ran.err
+
+
+def test_a_sequence_database_that_is_away_is_told(tmp_path: Path) -> None:
+    away = f"postgresql://nobody@127.0.0.1:{free_port()}/sequence"
+    with TidemarkServer(env={"TIDEMARK_SEQUENCE__URL": away}) as server:
+        ran = tidemark("status", "--url", server.base_url, cwd=tmp_path)
+    assert ran.code == 1
+    assert rows(ran.out)["sequence"]["state"] == "degraded"
+    assert "no global_sequence" in rows(ran.out)["sequence"]["reason"]
 
 
 def test_a_server_that_does_not_run_is_an_error_with_a_hint(tmp_path: Path) -> None:

@@ -20,7 +20,12 @@ SERVER: Final = 'job="tidemark",instance="a:8787"'
 LOOK_AT: Final = "30m"
 # As far as each may go without an alert.
 HEALTHY: Final[Series] = {
+    f"up{{{SERVER}}}": "1+0x60",
+    # Somebody else's, which is no matter of ours.
+    'up{job="other",instance="x:9"}': "0+0x60",
     f"tidemark_ledger_up{{{SERVER}}}": "1+0x60",
+    f"tidemark_sequence_up{{{SERVER}}}": "1+0x60",
+    f"tidemark_live_up{{{SERVER}}}": "1+0x60",
     f"tidemark_clock_held{{{SERVER}}}": "0+0x60",
     f'tidemark_commit_failures_total{{{SERVER},code="ledger_unavailable"}}': "7+0x60",
     f'tidemark_commit_seconds_bucket{{{SERVER},le="0.5"}}': "0+98x60",
@@ -67,10 +72,25 @@ class Case(NamedTuple):
 CASES: Final = (
     Case(
         "TidemarkNotScraped",
-        dict.fromkeys(HEALTHY),
+        {**dict.fromkeys(HEALTHY), f"up{{{SERVER}}}": "0+0x60"},
         "severity=critical",
         "No Tidemark server is scraped",
         "No server has answered a scrape for 5 minutes, so nothing is known of any.",
+    ),
+    # One that never answered, one whose job has another name, and one of two that has ended.
+    *(
+        Case(
+            "TidemarkServerDown",
+            {f'up{{job="{job}",instance="b:8787"}}': "0+0x60", **others},
+            f"job={job} instance=b:8787 severity=critical",
+            "b:8787 is not scraped",
+            "It has not answered a scrape for 5 minutes, and other servers have.",
+        )
+        for job, others in (
+            ("tidemark", {}),
+            ("eu-tidemark", {}),
+            ("events", {'tidemark_ledger_up{job="events",instance="b:8787"}': "1+0x9 _x60"}),
+        )
     ),
     Case(
         "TidemarkLedgerUnavailable",
@@ -99,6 +119,13 @@ CASES: Final = (
         "job=tidemark instance=a:8787 severity=warning",
         "Commits are slow on a:8787",
         "One commit in a hundred takes longer than 1.5s.",
+    ),
+    Case(
+        "TidemarkSequenceAway",
+        {f"tidemark_sequence_up{{{SERVER}}}": "1+0x20 0+0x40"},
+        "job=tidemark severity=warning",
+        "The sequence database is away",
+        "Events are stored without a global_sequence, and those will never have one.",
     ),
     Case(
         "TidemarkQueueFilling",
@@ -183,6 +210,13 @@ CASES: Final = (
         "job=tidemark copy=landing.parquet severity=warning",
         "landing.parquet is behind",
         "The oldest commit that is not landed has been waiting for 6m 40s.",
+    ),
+    Case(
+        "TidemarkLiveDegraded",
+        {f"tidemark_live_up{{{SERVER}}}": "1+0x25 0+0x30"},
+        "job=tidemark instance=a:8787 severity=critical",
+        "What is live does not go on at a:8787",
+        "Subscriptions or triggers stand still there, or GraphQL is not served.",
     ),
     Case(
         "TidemarkDeliveryDegraded",

@@ -84,3 +84,4 @@ async def test_whichever_worker_is_asked_says_what_the_one_that_leads_knows() ->
             assert part_of(live)["state"] == "degraded"
             assert part_of(live, "/readyz", "live")["state"] == "degraded"
             assert metric(api, "tidemark_copy_up", copy="delivery") == 0
+            assert "\ntidemark_live_up 0.0\n" in api.get("/metrics").body.decode()

@@ -90,8 +90,8 @@ def test_lag_is_counted_in_events_and_in_seconds(copied: TidemarkServer, tenant:
     assert (answer.status, answer.json["status"]) == (200, "ready")
     parts = answer.json["parts"]
     assert list(parts) == [
-        *("ledger", "clock", "mirror", "pipeline"),
-        *("landing.parquet", "landing.clickhouse", "delivery"),
+        *("ledger", "clock", "sequence", "mirror", "pipeline"),
+        *("landing.parquet", "landing.clickhouse", "live", "delivery"),
     ]
     assert parts["ledger"]["lastSequence"] == last["ingressSequence"]
     for name, missing, reached in (

@@ -92,9 +92,34 @@ def test_a_sequence_database_that_is_away_degrades_and_does_not_stop(tenant: str
     with TidemarkServer(env={"TIDEMARK_SEQUENCE__URL": away}) as server:
         api = Api(server.base_url, tenant)
         api.accept(usage(tenant))
-        answer = api.get("/readyz")
-        assert (answer.status, answer.json["status"]) == (200, "degraded")
-        assert "global_sequence" in answer.json["parts"]["sequence"]["reason"]
+        for path in ("/readyz", "/admin/event-health"):
+            answer = api.get(path)
+            assert (answer.status, answer.json["status"]) == (200, "degraded")
+            assert "global_sequence" in answer.json["parts"]["sequence"]["reason"]
+        assert "\ntidemark_sequence_up 0.0\n" in api.get("/metrics").body.decode()
+
+
+def test_a_process_that_stores_nothing_knows_whether_the_sequence_database_is_there(
+    second_postgres: PostgresServer, tenant: str
+) -> None:
+    second_postgres.start()
+    url = second_postgres.create_database()
+    with TidemarkServer(env={"TIDEMARK_SEQUENCE__URL": url}) as server:
+        api = Api(server.base_url, tenant)
+
+        def state() -> str:
+            found: str = api.get("/admin/event-health").json["parts"]["sequence"]["state"]
+            return found
+
+        assert (state(), metric(api, "tidemark_sequence_up")) == ("ready", 1)
+        second_postgres.stop("immediate")
+        assert (state(), metric(api, "tidemark_sequence_up")) == ("degraded", 0)
+        second_postgres.start()
+        deadline = time.monotonic() + COMES_BACK_WITHIN_S
+        while state() != "ready":
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert metric(api, "tidemark_sequence_up") == 1
 
 
 def test_metrics_count_what_was_answered(api: Api) -> None:

@@ -101,6 +101,7 @@ def test_metrics_show_what_is_known_of_what_is_wanted() -> None:
     parts = {
         "ledger": Part("ready", "", "10"),
         "clock": Part("ready"),
+        "sequence": off,
         MIRROR: Part("ready", "", "10", None, "0", 0.0),
         "pipeline": Part("degraded", "full", "8", None, "2", 1.5),
         PARQUET: Part("degraded", "never"),
@@ -133,6 +134,9 @@ def test_metrics_show_what_is_known_of_what_is_wanted() -> None:
         'tidemark_copy_lag_seconds{copy="delivery"} 9.5',
         "tidemark_trigger_lag_seconds 1.5",
     }
+    for state, value in (("ready", "1.0"), ("degraded", "0.0")):
+        numbered = {**parts, "sequence": Part(state)}
+        assert samples(numbered) - samples(parts) == {f"tidemark_sequence_up {value}"}
     held = {**parts, "clock": Part("unavailable", "a leap")}
     assert "tidemark_clock_held 1.0" in samples(held)
     unknown = {name: part for name, part in parts.items() if name != "clock"}

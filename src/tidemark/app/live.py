@@ -111,6 +111,7 @@ class Live:
 
     async def report(self, metrics: LiveMetrics) -> None:
         """Pass on what there is to count."""
+        metrics.saw_health(self.health().state != "degraded")
         serving = self._serving
         if serving is None:
             return

@@ -27,7 +27,7 @@ _PATH: Final = "/admin/event-health"
 _LOOK_EVERY_S: Final = 1.0
 _FIELDS: Final = (
     *("part", "state", "lastSequence", "lagEvents", "lagSeconds", "toldAt"),
-    *("webhooksWaiting", "webhooksDead", "reason"),
+    *("webhooksWaiting", "webhooksDead", "webhooksOldestSeconds", "reason"),
 )
 _COLOURS: Final = {
     "ready": "green",
@@ -41,6 +41,7 @@ _WELL: Final = frozenset({"ready", "disabled"})
 class _Webhooks(msgspec.Struct, rename="camel"):
     waiting: str
     dead: str
+    oldest_waiting_seconds: float | None = None
 
 
 class _Part(msgspec.Struct, rename="camel"):
@@ -87,10 +88,10 @@ def status(
 ) -> int:
     """Show how far everything is that follows the ledger.
 
-    Asks a running server: the ledger, the mirror, the pipeline, what is landed and what is
-    delivered, how far each is behind, and what keeps it from going on. On a terminal the table
-    changes with it until Ctrl-C, which ends it with 0. With --once, with --json or in a pipe it is
-    shown once, and the exit code is 1 if something is degraded or unavailable.
+    Asks a running server: the ledger, the mirror, the pipeline, what is landed, what is live and
+    what is delivered, how far each is behind, and what keeps it from going on. On a terminal the
+    table changes with it until Ctrl-C, which ends it with 0. With --once, with --json or in a pipe
+    it is shown once, and the exit code is 1 if something is degraded or unavailable.
     """
     if once and watch:
         raise usage_error("--once and --watch exclude each other", field="once")
@@ -187,7 +188,8 @@ def _lines(found: _Status) -> Iterator[str]:
         webhooks = part.webhooks or _Webhooks("", "")
         cells = (
             *(name, part.state, part.last_sequence, part.lag_events, part.lag_seconds),
-            *(part.told_at, webhooks.waiting, webhooks.dead, part.reason),
+            *(part.told_at, webhooks.waiting, webhooks.dead),
+            *(webhooks.oldest_waiting_seconds, part.reason),
         )
         yield "\t".join("" if cell is None else one_line(str(cell)) for cell in cells)
 
@@ -195,7 +197,10 @@ def _lines(found: _Status) -> Iterator[str]:
 def _numbers(found: _Status) -> list[tuple[object, ...]]:
     """What must change for lines to be worth writing again; time passes anyway."""
     return [
-        (name, part.state, part.last_sequence, part.lag_events, part.webhooks)
+        (
+            *(name, part.state, part.last_sequence, part.lag_events),
+            part.webhooks and (part.webhooks.waiting, part.webhooks.dead),
+        )
         for name, part in found.parts.items()
     ]
 
@@ -243,8 +248,11 @@ def _remark(part: _Part) -> str:
     if part.state == "disabled":
         return part.reason
     said = [] if part.slowest_trigger is None else [f"slowest trigger {part.slowest_trigger}"]
-    if part.webhooks is not None:
-        said.append(f"webhooks: {part.webhooks.waiting} waiting, {part.webhooks.dead} dead")
+    webhooks = part.webhooks
+    if webhooks is not None:
+        oldest = webhooks.oldest_waiting_seconds
+        waited = "" if oldest is None else f" for up to {oldest:,.0f} s"
+        said.append(f"webhooks: {webhooks.waiting} waiting{waited}, {webhooks.dead} dead")
     return "; ".join(said)
 
 

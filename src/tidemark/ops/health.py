@@ -33,7 +33,11 @@ SCRAPE_TIMEOUT_S: Final = 0.2
 # A pipeline that has something to do and does not move on for so long does not run.
 STALLED_AFTER_S: Final = 60.0
 _ASK_WITH_A_KEY: Final = "a key with the scope read is told why"
-_FOLLOWERS: Final = ("ledger", "clock", MIRROR, "pipeline", *COPY_NAMES[1:], "delivery")
+_FOLLOWERS: Final = (
+    *("ledger", "clock", "sequence", MIRROR, "pipeline"),
+    *COPY_NAMES[1:],
+    *("live", "delivery"),
+)
 
 T = TypeVar("T")
 
@@ -123,10 +127,12 @@ class Health:
 
     async def _asked(self) -> dict[str, Part]:
         # Where each follower is comes before how far there is to go: none is ahead of the ledger.
-        told, frontier, delivering = await asyncio.gather(
+        told, frontier, delivering, _ = await asyncio.gather(
             _outcome(self._store.copies()),
             _outcome(self._frontier()),
             _outcome(self._delivery.look()),
+            # A process that has nothing to store would not know for how long it was away.
+            _outcome(self._store.global_numbers.take(0)),
         )
         if isinstance(told, TidemarkError):
             # It did not answer, so it is not waited for again.

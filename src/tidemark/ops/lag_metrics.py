@@ -34,6 +34,10 @@ class LagNumbers(Collector):
         clock_held = GaugeMetricFamily(
             "tidemark_clock_held", "Whether a leap of the clock holds ingest: 1 if it does."
         )
+        sequence_up = GaugeMetricFamily(
+            "tidemark_sequence_up",
+            "Whether the sequence database gives numbers: 1, or 0 if it is away.",
+        )
         up = _of_copies("up", "Whether it is kept up to date: 1, or 0 if something is wrong.")
         sequence = _of_copies("last_sequence", "The highest ingress_sequence that is in it.")
         events = _of_copies("lag_events", "Events of the ledger that are not in it yet.")
@@ -46,6 +50,8 @@ class LagNumbers(Collector):
         )
         parts = self._parts
         if parts:
+            if parts["sequence"].state != "disabled":
+                sequence_up.add_metric([], parts["sequence"].is_up)
             is_up = parts["ledger"].state == "ready"
             ledger_up.add_metric([], is_up)
             if is_up:
@@ -64,7 +70,7 @@ class LagNumbers(Collector):
                     and delivery.evaluation_lag_seconds is not None
                 ):
                     triggers.add_metric([], delivery.evaluation_lag_seconds)
-        return [ledger_up, clock_held, up, sequence, events, seconds, triggers]
+        return [ledger_up, clock_held, sequence_up, up, sequence, events, seconds, triggers]
 
 
 def _of_copies(name: str, text: str) -> GaugeMetricFamily:

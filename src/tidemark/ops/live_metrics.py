@@ -42,6 +42,14 @@ class LiveMetrics:
     """Passes on what changed since the last look."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        # The worst of all workers, since a subscriber may have any.
+        self._up = Gauge(
+            "tidemark_live_up",
+            "Whether what is live is served and goes on: 1, or 0 if something is wrong.",
+            registry=registry,
+            multiprocess_mode="livemin",
+        )
+        self._up.set(1)
         self._connections = Gauge(
             "tidemark_live_connections",
             "Websockets of GraphQL.",
@@ -110,6 +118,9 @@ class LiveMetrics:
         self._views: set[str] = set()
         self._outbox_labels: set[tuple[str, str]] = set()
         self._waiting: set[str] = set()
+
+    def saw_health(self, is_up: bool) -> None:
+        self._up.set(is_up)
 
     def saw_connections(self, count: int) -> None:
         self._connections.set(count)

@@ -45,3 +45,14 @@ def test_the_oldest_webhook_of_each_trigger_has_an_age_until_it_has_none() -> No
     assert (age_s("hot"), age_s("cold"), age_s("idle")) == (4000.5, 2.0, None)
     metrics.saw_waiting({"cold": 3.0})
     assert (age_s("hot"), age_s("cold")) == (0, 3.0)
+
+
+def test_what_is_live_is_well_unless_it_is_said_to_be_degraded() -> None:
+    registry = CollectorRegistry()
+    metrics = LiveMetrics(registry)
+    # Where nothing is live, nothing is wrong with it.
+    assert registry.get_sample_value("tidemark_live_up") == 1
+    metrics.saw_health(False)
+    assert registry.get_sample_value("tidemark_live_up") == 0
+    metrics.saw_health(True)
+    assert registry.get_sample_value("tidemark_live_up") == 1

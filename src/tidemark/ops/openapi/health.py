@@ -15,7 +15,10 @@ from tidemark.ops.parts import STATES
 
 _STATE: Final[Schema] = {"enum": list(STATES)}
 _READY_PARTS: Final = ("ledger", "clock", "sequence", "pipeline", MIRROR, "landing", "live")
-_FOLLOWERS: Final = ("ledger", "clock", MIRROR, "pipeline", PARQUET, CLICKHOUSE)
+_FOLLOWERS: Final = (
+    *("ledger", "clock", "sequence", MIRROR, "pipeline", PARQUET, CLICKHOUSE),
+    "live",
+)
 
 
 class HealthOperations(Describing):
@@ -62,7 +65,8 @@ class HealthOperations(Describing):
             "How far is everything?",
             "The highest sequence of the ledger, and which of it is mirrored, in the views, "
             "landed and delivered by triggers; how far each is behind, in events and in seconds, "
-            "and what keeps it from going on. Answers 200 whatever it finds.",
+            "and what keeps it from going on; whether the sequence database answers, and whether "
+            "what is live is served. Answers 200 whatever it finds.",
             {
                 "description": "Every part that follows the ledger.",
                 "content": json_content("EventHealth"),
