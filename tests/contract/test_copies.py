@@ -36,8 +36,13 @@ async def test_events_are_found_among_those_that_were_placed_with_them(home: Led
     ]  # fmt: skip
     assert await ledger.places_of(0) is None
     assert await ledger.places_of(10) is None
-    await ledger.place_events(PlacedEvents(5, 6, b"again"))
-    assert await ledger.places_of(7) is None
+    # One that comes late must not hide what is known since.
+    await ledger.place_events(PlacedEvents(5, 6, b"late"))
+    assert await ledger.places_of(7) == pages[2]
+    assert await ledger.placed_upto() == 9
+    pages[2] = PlacedEvents(5, 10, b"again")
+    await ledger.place_events(pages[2])
+    assert await ledger.places_of(10) == pages[2]
     await ledger.forget_places(4)
     assert await ledger.places_of(5) is None
     assert await ledger.places_of(4) == pages[1]

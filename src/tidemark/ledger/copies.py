@@ -49,7 +49,9 @@ class LedgerCopies(ABC):
         await self._execute(
             "INSERT INTO mirrored (first_sequence, last_sequence, places) VALUES (?, ?, ?)"
             " ON CONFLICT (first_sequence) DO UPDATE SET"
-            " last_sequence = excluded.last_sequence, places = excluded.places",
+            " last_sequence = excluded.last_sequence, places = excluded.places"
+            # What comes late, of a mirror that another has taken over from, knows of no more.
+            " WHERE excluded.last_sequence >= mirrored.last_sequence",
             *(placed.first_sequence, placed.last_sequence, placed.places),
         )
 
