@@ -12,7 +12,7 @@ from tests.contract.stores import Ledger, LedgerHome, all_commits, all_events, a
 from tests.services.kafka import shared_broker
 from tests.services.mirroring import MirrorWorld, as_mirrored, as_read
 from tidemark.ingress.drafts import Draft
-from tidemark.ledger.port import CopyState
+from tidemark.ledger.port import CommitRow, CopyState
 from tidemark.mirror.ahead import CommitReader
 from tidemark.mirror.chunks import Chunk
 from tidemark.mirror.places import Place, place_in
@@ -65,6 +65,28 @@ async def all_places(ledger: Ledger) -> list[Place]:
         assert placed is not None, sequence
         found.append(place_in(placed, sequence))
     return found
+
+
+async def rewind(home: LedgerHome, last: CommitRow) -> None:
+    """The ledger ends with this commit again, as on a server that did not get what came after."""
+    for table in ("events", "commits"):
+        await allow_changes(home, table)
+    await home.sql(f"DELETE FROM events WHERE ingress_sequence > {last.last_sequence}")
+    await home.sql(f"DELETE FROM commits WHERE received_at > {last.received_at}")
+    chain = f"x'{last.chain.hex()}'" if home.kind == "sqlite" else f"'\\x{last.chain.hex()}'"
+    await home.sql(
+        f"UPDATE ledger SET last_sequence = {last.last_sequence},"
+        f" received_at = {last.received_at}, chain = {chain}"
+    )
+
+
+async def allow_changes(home: LedgerHome, table: str) -> None:
+    """From now on somebody may change what is in a table of the ledger."""
+    if home.kind == "sqlite":
+        for what in ("update", "delete"):
+            await home.sql(f"DROP TRIGGER {table}_no_{what}")
+    else:
+        await home.sql(f"DROP TRIGGER {table}_append_only ON {table}")
 
 
 async def told_of(ledger: Ledger, is_so: Callable[[CopyState], bool]) -> CopyState:

@@ -13,13 +13,21 @@ from typing import Any
 import pytest
 
 from tests.contract.events import draft
-from tests.contract.mirrored import assert_mirrored, ledger_and_world, told_of
-from tests.contract.stores import LedgerHome, all_events, append
+from tests.contract.mirrored import (
+    allow_changes,
+    assert_mirrored,
+    ledger_and_world,
+    rewind,
+    told_of,
+)
+from tests.contract.stores import LedgerHome, all_commits, all_events, append
 from tidemark.errors import LedgerDamaged, LedgerUnavailable
 from tidemark.ledger import reading as ledger_reading
-from tidemark.ledger.port import CommitRow, LedgerStore
+from tidemark.ledger.port import CommitRow, CopyState, LedgerStore
+from tidemark.ledger.sequencer import Head
 from tidemark.mirror import ahead
 from tidemark.mirror.ahead import Ahead, CommitReader, Read
+from tidemark.mirror.succession import BEGINNING, head_after
 
 
 @pytest.mark.parametrize(
@@ -91,11 +99,11 @@ class FailsAfter(CommitReader):
         super().__init__(ledger)
         self._left = reads
 
-    async def after(self, received_at: int) -> Read:
+    async def behind(self, before: Head) -> Read:
         if not self._left:
             raise LedgerUnavailable("away")
         self._left -= 1
-        return await super().after(received_at)
+        return await super().behind(before)
 
 
 def begin_here() -> Callable[[Coroutine[Any, Any, Any]], Future[Any]]:
@@ -113,7 +121,7 @@ async def test_what_is_ahead_is_the_same_whenever_it_is_made_ready(
         await append(ledger, *(draft(f"{number}-{n}") for n in range(3)))
     rows = await all_events(ledger)
     source = random.Random(seed)
-    coming = Ahead(CommitReader(ledger), 0, {}, begin_here())
+    coming = Ahead(CommitReader(ledger), BEGINNING, {}, begin_here())
     keys: list[str] = []
 
     async def perhaps_make_ready() -> None:
@@ -138,7 +146,7 @@ async def test_what_fails_ahead_is_told_when_it_is_its_turn(
     ledger = await home.open()
     for number in range(4):
         await append(ledger, draft(f"{number}"))
-    coming = Ahead(FailsAfter(ledger, 2), 0, {}, begin_here())
+    coming = Ahead(FailsAfter(ledger, 2), BEGINNING, {}, begin_here())
     for _ in range(2):
         chunk = await asyncio.to_thread(coming.take)
         assert len(chunk.events.values) == 1
@@ -165,7 +173,7 @@ async def test_what_cannot_be_sent_next_does_not_keep_from_sending_this(
             raise LookupError(stream)
 
     partitions: dict[str, Any] = {}
-    coming = Ahead(CommitReader(ledger), 0, partitions, begin_here())
+    coming = Ahead(CommitReader(ledger), BEGINNING, partitions, begin_here())
     await asyncio.to_thread(coming.take)
     coming._partitions = KnowsOne()
     await asyncio.sleep(0.1)
@@ -173,6 +181,77 @@ async def test_what_cannot_be_sent_next_does_not_keep_from_sending_this(
     with pytest.raises(LookupError):
         await asyncio.to_thread(coming.take)
     coming.close()
+
+
+@pytest.mark.parametrize("at_once", [1, 1_000])
+@pytest.mark.parametrize("gone", [0, 2, 5])
+async def test_a_commit_that_is_missing_is_noticed_wherever_reading_begins(
+    at_once: int, gone: int, home: LedgerHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one without events: 2 of them is a tick."""
+    monkeypatch.setattr(ahead, "MOST_EVENTS", at_once)
+    monkeypatch.setattr(ahead, "FIRST_COMMITS", at_once)
+    ledger = await home.open()
+    for number, size in enumerate([2, 3, 0, 1, 4, 2, 1]):
+        if size:
+            await append(ledger, *(draft(f"{number}-{n}") for n in range(size)))
+        else:
+            await ledger.tick(0)
+    commits = await all_commits(ledger)
+    await allow_changes(home, "commits")
+    await home.sql(f"DELETE FROM commits WHERE received_at = {commits[gone].received_at}")
+    coming = Ahead(CommitReader(ledger), BEGINNING, {}, begin_here())
+    read: list[CommitRow] = []
+
+    async def read_all() -> None:
+        while (chunk := await asyncio.to_thread(coming.take)).commits:
+            read.extend(chunk.commits)
+
+    with pytest.raises(LedgerDamaged):
+        await read_all()
+    assert read == commits[: len(read)]
+    assert len(read) <= gone
+    coming.close()
+
+
+async def test_events_that_are_not_those_of_their_commit_are_noticed(home: LedgerHome) -> None:
+    """The ledger may be replaced after its commits were read, and before its events are."""
+    ledger = await home.open()
+    for number in range(4):
+        await append(ledger, *(draft(f"{number}-{n}", f"{number}{n}") for n in range(2)))
+    await allow_changes(home, "events")
+    other = "(SELECT content_hash FROM events WHERE ingress_sequence = 2)"
+    await home.sql(f"UPDATE events SET content_hash = {other} WHERE ingress_sequence = 5")
+    [_, second, third, _] = await all_commits(ledger)
+    read = await CommitReader(ledger).behind(head_after(second))
+    with pytest.raises(LedgerDamaged, match="is not that of its events"):
+        read.spelt()
+    assert (await CommitReader(ledger).behind(head_after(third))).spelt().commits
+
+
+async def test_a_ledger_that_is_rewound_under_a_mirror_is_not_mirrored_on_top_of_the_old(
+    home: LedgerHome, tmp_path: Path
+) -> None:
+    """As when a server takes over that did not get all of it, and clients connect to that one."""
+    ledger, world = await ledger_and_world(home, tmp_path)
+    await append(ledger, *(draft(f"first-{n}") for n in range(3)))
+    [first] = await all_commits(ledger)
+    with world.mirroring() as failures:
+        await append(ledger, *(draft(f"lost-{n}") for n in range(2)))
+        await told_of(ledger, lambda told: told.last_sequence == 5)
+        expected = await asyncio.to_thread(world.read)
+        await rewind(home, first)
+        for number in range(4):
+            await append(ledger, draft(f"new-{number}"))
+        told = await told_of(ledger, lambda told: told.error is not None and "hold 5" in said(told))
+        assert told.error is not None
+        assert told.error.code == "mirror_refused"
+    assert not failures
+    assert await asyncio.to_thread(world.read) == expected
+
+
+def said(told: CopyState) -> str:
+    return "" if told.error is None else told.error.message
 
 
 async def test_a_ledger_that_cannot_be_mirrored_is_told_of_until_it_is_mended(

@@ -127,7 +127,7 @@ class _Runner:
             mirror.run(until_caught_up=True, on_progress=self._on_progress)
             if self._stop.is_set():
                 return None
-            return Mirrored(self._config.mirror.bootstrap_servers, mirror.last_sequence)
+            return Mirrored(self._config.mirror.bootstrap_servers, mirror.reached.last_sequence)
 
     def keep_mirroring(self) -> None:
         while not self._stop.is_set():

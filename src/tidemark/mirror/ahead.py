@@ -11,9 +11,17 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from tidemark.errors import LedgerDamaged
 from tidemark.ledger.port import CommitRow, EventText, LedgerStore, TextTooLarge
+from tidemark.ledger.sequencer import Head
 from tidemark.ledger.spelling import Spelling, spelling_of
 from tidemark.mirror.chunks import Chunk
 from tidemark.mirror.messages import MOST_COMMITS, Target
+from tidemark.mirror.succession import (
+    BEGINNING,
+    head_after,
+    require_chain,
+    require_following,
+    require_still_there,
+)
 
 # A transaction waits for the brokers three times, however large it is.
 MOST_EVENTS: Final = 40_000
@@ -35,9 +43,14 @@ class Read(NamedTuple):
     texts: Sequence[EventText]
     after: int
     upto: int
+    before: Head | None = None
+    """What they must continue, if that is known."""
 
     def spelt(self) -> SpeltCommits:
-        return SpeltCommits(self.commits, spelling_of(self.texts, self.after, self.upto))
+        spelling = spelling_of(self.texts, self.after, self.upto)
+        if self.before is not None:
+            require_chain(self.before, self.commits, self.texts)
+        return SpeltCommits(self.commits, spelling)
 
     def chunk(self, partitions: Partitions) -> Chunk:
         return self.spelt().chunk(partitions)
@@ -63,8 +76,27 @@ class CommitReader:
         self._commits_wanted = FIRST_COMMITS
 
     async def after(self, received_at: int) -> Read:
+        """Those after a time, whatever is before it."""
+        return await self._read(await self._ledger.read_commits(received_at, self._commits_wanted))
+
+    async def behind(self, before: Head) -> Read:
+        """Those that continue this. Raises `LedgerDamaged` if the ledger has it no more: it may be
+        replaced while it is read."""
+        if before == BEGINNING:
+            found = await self._ledger.read_commits(before.received_at, self._commits_wanted)
+        else:
+            # With it, and so for no query more.
+            there = await self._ledger.read_commits(
+                before.received_at - 1, self._commits_wanted + 1
+            )
+            require_still_there(before, there[0] if there else None)
+            found = there[1:]
+        return (await self._read(found, before))._replace(before=before)
+
+    async def _read(self, found: Sequence[CommitRow], before: Head | None = None) -> Read:
+        require_following(before, found)
         commits: list[CommitRow] = []
-        for commit in await self._ledger.read_commits(received_at, self._commits_wanted):
+        for commit in found:
             if commits and commit.last_sequence - commits[0].first_sequence >= MOST_EVENTS:
                 break
             commits.append(commit)
@@ -101,7 +133,7 @@ class CommitReader:
 
 
 class Ahead:
-    """The commits of a ledger behind a time, until there are no more. Closed, it reads no further.
+    """The next commits of a ledger, until there are no more. Closed, it reads no further.
 
     What Arrow does, it does without Python's lock, and so in threads, beside whoever sends and
     whoever reads. What takes that lock is done by whoever sends: it would only wait for it
@@ -111,15 +143,16 @@ class Ahead:
     def __init__(
         self,
         reader: CommitReader,
-        received_at: int,
+        before: Head,
         partitions: Partitions,
         begun: Callable[[Coroutine[Any, Any, Any]], Future[Any]],
     ) -> None:
-        """`begun` runs what it is given where the ledger lives."""
+        """`before` is what was mirrored last. `begun` runs what it is given where the ledger
+        lives."""
         self._reader = reader
         self._partitions = partitions
         self._begun = begun
-        self._read: Future[Read] = begun(reader.after(received_at))
+        self._read: Future[Read] = begun(reader.behind(before))
         self._spelt: deque[Future[SpeltCommits]] = deque([begun(_spelt(self._read))])
         self._ready: Chunk | None = None
         self._read_ahead()
@@ -159,7 +192,7 @@ class Ahead:
 
     async def _read_behind(self, before: Future[Read]) -> Read:
         read = await asyncio.wrap_future(before)
-        return await self._reader.after(read.commits[-1].received_at) if read.commits else read
+        return await self._reader.behind(head_after(read.commits[-1])) if read.commits else read
 
 
 async def _spelt(read: Future[Read]) -> SpeltCommits:

@@ -17,6 +17,7 @@ from tidemark.clock import MICROS_PER_SECOND, Clock
 from tidemark.config import Config
 from tidemark.crash import crash_point
 from tidemark.ledger.port import LedgerStore, PlacedEvents
+from tidemark.ledger.sequencer import Head
 from tidemark.ledger.spelling import spelt
 from tidemark.mirror.ahead import MOST_EVENTS, Ahead, CommitReader
 from tidemark.mirror.chunks import Chunk
@@ -34,6 +35,7 @@ from tidemark.mirror.position import (
     reading,
 )
 from tidemark.mirror.sending import Places, Sender, Stopped
+from tidemark.mirror.succession import BEGINNING, head_after
 from tidemark.mirror.telling import MirrorTeller
 from tidemark.mirror.topics import Topics
 
@@ -67,8 +69,7 @@ class Mirror:
         self._topics = Topics(config)
         self._sender = Sender(config, ledger.ledger_id, self._topics, clock, stop.is_set)
         self._totals: dict[str, int] = {}
-        self.last_sequence = 0
-        self.received_at = 0
+        self.reached = BEGINNING
         # As of a moment ago, for those who watch.
         self._there_are = 0
         self._ahead: Ahead | None = None
@@ -115,8 +116,9 @@ class Mirror:
             chunk = self._ahead.take()
             if chunk.commits:
                 self._mirror(chunk, self._ahead.make_ready)
-                on_progress(self.last_sequence, max(self.last_sequence, self._there_are))
-            if upto is not None and self.received_at >= upto:
+                last = self.reached.last_sequence
+                on_progress(last, max(last, self._there_are))
+            if upto is not None and self.reached.received_at >= upto:
                 self._tell(at_once=True)
                 self._telling.result()
                 return
@@ -183,7 +185,7 @@ class Mirror:
                 field="mirror.topic_prefix",
             )
         self._totals = {topic: int(total) for topic, total in last.totals.items()}
-        self.last_sequence, self.received_at = last.last_sequence, received_at
+        self.reached = head_after(found)
         self._topics.require_whole(self._totals, consumer)
 
     def _require_told_is_there(self, consumer: Consumer) -> None:
@@ -207,13 +209,13 @@ class Mirror:
     def _recover_places(self, consumer: Consumer) -> None:
         """Whoever died after a transaction was committed has not told where its events are."""
         known = self._wait(self._ledger.placed_upto())
-        if known > self.last_sequence:
-            self._wait(self._ledger.forget_places(self.last_sequence))
+        if known > self.reached.last_sequence:
+            self._wait(self._ledger.forget_places(self.reached.last_sequence))
             known = self._wait(self._ledger.placed_upto())
         if known and not self._is_placed(known, consumer):
             self._wait(self._ledger.forget_places(0))
             known = 0
-        if known == self.last_sequence:
+        if known == self.reached.last_sequence:
             return
         for commits in commits_after(consumer, self._topics.commits, known):
             first, last = int(commits[0].first), commits[-1].last_sequence
@@ -249,7 +251,7 @@ class Mirror:
             self._placing = self._begun(
                 self._place(chunk.events.first_sequence, last.last_sequence, places)
             )
-        self.last_sequence, self.received_at = last.last_sequence, last.received_at
+        self.reached = head_after(last)
 
     async def _place(self, first: int, last: int, places: Places) -> None:
         packed = await asyncio.to_thread(lambda: places().packed())
@@ -272,15 +274,15 @@ class Mirror:
         if not at_once and not (self._teller.is_due and self._telling.done()):
             return
         self._telling.result()
-        self._telling = self._begun(self._told(self._placing, self.last_sequence, self.received_at))
+        self._telling = self._begun(self._told(self._placing, self.reached))
 
-    async def _told(self, placing: Future[None], last_sequence: int, received_at: int) -> None:
+    async def _told(self, placing: Future[None], reached: Head) -> None:
         await asyncio.wrap_future(placing)
-        await self._teller.reached(last_sequence, received_at)
+        await self._teller.reached(reached.last_sequence, reached.received_at)
         self._there_are = (await self._ledger.head()).last_sequence
 
     def _ahead_from_here(self) -> Ahead:
-        return Ahead(self._reader, self.received_at, self._sender.partitions, self._begun)
+        return Ahead(self._reader, self.reached, self._sender.partitions, self._begun)
 
     def _begun(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
