@@ -28,6 +28,7 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    NewTopic,
     ResourceType,
 )
 
@@ -149,6 +150,14 @@ mirror: {{enabled: true, bootstrap_servers: "{broker.address}", topic_prefix: "{
         for removed in admin.delete_topics(list(topics)).values():
             removed.result()
         wait_until(lambda: not before & _topic_ids(admin, topics))
+
+    def make_topic(self, topic: str, partitions: int) -> None:
+        """As somebody else would, with settings that the mirror does not refuse."""
+        settings = {"retention.ms": "-1", "retention.bytes": "-1"}
+        wanted = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=settings)
+        admin = self.admin()
+        for made in admin.create_topics([wanted]).values():
+            made.result()
 
     def remove_messages(self, topic: str) -> None:
         """All of a topic, as its retention does in time."""

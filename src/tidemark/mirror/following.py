@@ -16,7 +16,7 @@ from confluent_kafka import Consumer
 from tidemark.clock import MICROS_PER_SECOND, Clock
 from tidemark.config import Config
 from tidemark.crash import crash_point
-from tidemark.ledger.port import LedgerStore, PlacedEvents
+from tidemark.ledger.port import CommitRow, LedgerStore, PlacedEvents
 from tidemark.ledger.sequencer import Head
 from tidemark.ledger.spelling import spelt
 from tidemark.mirror.ahead import MOST_EVENTS, Ahead, CommitReader
@@ -24,11 +24,12 @@ from tidemark.mirror.chunks import Chunk
 from tidemark.mirror.errors import MirrorRefused
 from tidemark.mirror.hanging import end_hanging
 from tidemark.mirror.messages import MOST_COMMITS, CommitRecord
-from tidemark.mirror.places import PlaceColumns, place_in
+from tidemark.mirror.places import UNKNOWN, Place, PlaceColumns, place_in
 from tidemark.mirror.position import (
     commits_after,
     count_there,
     is_at,
+    is_forgotten,
     last_commit,
     last_commits,
     places_in,
@@ -89,8 +90,12 @@ class Mirror:
         self._topics.ensure(
             [self._topics.commits, *map(self._topics.name_of, self._config.streams)]
         )
-        self._sender.begin()
         with reading(self._config) as consumer:
+            # Whoever would be refused must not end a mirror that is at work.
+            last = last_commit(consumer, self._topics.commits)
+            if last is not None:
+                self._in_ledger(last)
+            self._sender.begin()
             self._end_hanging(consumer)
             self._sender.foresee_commits()
             last = last_commit(consumer, self._topics.commits)
@@ -166,7 +171,8 @@ class Mirror:
                 field="mirror.topic_prefix",
             )
 
-    def _go_on_from(self, last: CommitRecord, consumer: Consumer) -> None:
+    def _in_ledger(self, last: CommitRecord) -> CommitRow:
+        """The commit that is the last in Kafka, as the ledger has it."""
         self._require_ours(last)
         received_at = last.received_at_us
         commits = self._wait(self._ledger.read_commits(received_at - 1, 1))
@@ -184,6 +190,10 @@ class Mirror:
                 " anew.",
                 field="mirror.topic_prefix",
             )
+        return found
+
+    def _go_on_from(self, last: CommitRecord, consumer: Consumer) -> None:
+        found = self._in_ledger(last)
         self._totals = {topic: int(total) for topic, total in last.totals.items()}
         self.reached = head_after(found)
         self._topics.require_whole(self._totals, consumer)
@@ -210,6 +220,7 @@ class Mirror:
         """Whoever died after a transaction was committed has not told where its events are."""
         known = self._wait(self._ledger.placed_upto())
         if known > self.reached.last_sequence:
+            self._require_untold_are_elsewhere(known, consumer)
             self._wait(self._ledger.forget_places(self.reached.last_sequence))
             known = self._wait(self._ledger.placed_upto())
         if known and not self._is_placed(known, consumer):
@@ -225,19 +236,49 @@ class Mirror:
             if first <= last:
                 self._wait(self._ledger.place_events(PlacedEvents(first, last, columns.packed())))
 
+    def _require_untold_are_elsewhere(self, known: int, consumer: Consumer) -> None:
+        """Places that no commit tells of are of other topics, or of some that were removed. In
+        these, events would be mirrored a second time."""
+        last = self._wait(self._ledger.head()).last_sequence
+        for sequence in {self.reached.last_sequence + 1, known}:
+            topic, place = self._place_of(sequence) if sequence <= last else ("", None)
+            if place is None or place == UNKNOWN:
+                continue
+            if is_at(consumer, sequence, topic, place):
+                raise MirrorRefused(
+                    f"events up to {known:,} are in Kafka, and no commit in {self._topics.commits}"
+                    f" tells of them: event {sequence:,} is at offset {place.offset:,} of partition"
+                    f" {place.partition} of {topic}",
+                    hint="The last commits are gone from their topic: somebody has removed it, or a"
+                    " broker took over that did not have all of it. Remove all topics of the"
+                    " mirror, and all events are mirrored anew; or set mirror.topic_prefix to begin"
+                    " beside them.",
+                    field="mirror.topic_prefix",
+                )
+
     def _is_placed(self, sequence: int, consumer: Consumer) -> bool:
-        """Whether an event is where it is said to be: that may be of other topics, before
-        mirror.topic_prefix or the brokers were changed."""
+        """Whether an event is where it is said to be, or was until its topic forgot it: that may be
+        of other topics, before mirror.topic_prefix or the brokers were changed."""
+        topic, place = self._place_of(sequence)
+        return place is not None and (
+            place == UNKNOWN
+            or is_forgotten(consumer, topic, place)
+            or is_at(consumer, sequence, topic, place)
+        )
+
+    def _place_of(self, sequence: int) -> tuple[str, Place | None]:
+        """Its topic, and where it is said to be; None if it cannot be there."""
         placed = self._wait(self._ledger.places_of(sequence))
         if placed is None:
-            return False
+            return "", None
         place = place_in(placed, sequence)
         text = self._wait(self._ledger.read_text(sequence - 1, sequence))
         [stream] = spelt([text], sequence - 1, sequence).streams
         topic = self._topics.name_of(stream)
-        return place.partition < self._topics.partitions_of(topic) and is_at(
-            consumer, sequence, topic, place
-        )
+        is_there = self._topics.exists(topic)
+        if not is_there or place.partition >= self._topics.partitions_of(topic):
+            return topic, None
+        return topic, place
 
     def _mirror(self, chunk: Chunk, meanwhile: Callable[[], None]) -> None:
         last = chunk.commits[-1]

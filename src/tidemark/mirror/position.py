@@ -17,7 +17,7 @@ from tidemark.config import Config
 from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable
 from tidemark.mirror.kafka import ANSWER_WITHIN_S, consumer, failure
 from tidemark.mirror.messages import SEQUENCE_HEADER, CommitRecord, Target, decode_commit
-from tidemark.mirror.places import UNKNOWN, Place
+from tidemark.mirror.places import Place
 
 T = TypeVar("T")
 
@@ -139,15 +139,17 @@ def places_in(consumer: Consumer, commits: Iterable[CommitRecord]) -> Iterator[t
 
 
 def is_at(consumer: Consumer, sequence: int, topic: str, place: Place) -> bool:
-    """Whether an event is there, or was until its topic forgot it."""
+    """Whether an event is there, for all to see."""
     partition, offset = place
-    if place == UNKNOWN:
-        return True
     low, high = ends(consumer, topic, partition)
-    if offset < low:
-        return True
-    there = messages(consumer, topic, partition, offset, offset + 1)
-    return offset < high and sequence in map(sequence_of, there)
+    if not low <= offset < high:
+        return False
+    return sequence in map(sequence_of, messages(consumer, topic, partition, offset, offset + 1))
+
+
+def is_forgotten(consumer: Consumer, topic: str, place: Place) -> bool:
+    """Whether its topic has forgotten what was there."""
+    return place.offset < ends(consumer, topic, place.partition)[0]
 
 
 def count_there(consumer: Consumer, commits: Iterable[CommitRecord]) -> int:

@@ -156,10 +156,9 @@ class Sender:
             self._begin_transaction()
             crash_point("mirror.begun")
             routes = self._routes(chunk, totals)
+            next_places = self._next_places(routes.targets)
             watched = (
-                Exact(chunk, routes)
-                if exactly
-                else Foreseen(routes, self._next_places(routes.targets))
+                Exact(chunk, routes, next_places) if exactly else Foreseen(routes, next_places)
             )
             self._produce(
                 routes.topics,
@@ -170,6 +169,7 @@ class Sender:
             )
             if isinstance(watched, Exact):
                 self._wait_for_all(watched)
+                watched.require_in_place()
             crash_point("mirror.events_sent")
             sent = self._send_commits(chunk, watched, totals, meanwhile)
             if isinstance(watched, Foreseen):
@@ -342,7 +342,10 @@ class Sender:
         )
         meanwhile()
         self._wait_for_all(events, watched)
-        ends[self._topics.commits, 0] = watched.last_offset + 1
+        commits = self._topics.commits, 0
+        if isinstance(events, Exact):
+            watched.require_in_place(commits, self._next[commits])
+        ends[commits] = watched.last_offset + 1
         return _Sent(counts, ends, count)
 
     def _produce(

@@ -13,9 +13,9 @@ from confluent_kafka import KafkaError
 from confluent_kafka import Message as Delivered
 
 from tidemark.mirror.chunks import Chunk, Routes, by_commit
-from tidemark.mirror.errors import MirrorUnavailable
+from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable
 from tidemark.mirror.messages import Run, Target, runs_of
-from tidemark.mirror.places import Place, PlaceColumns
+from tidemark.mirror.places import UNKNOWN, Place, PlaceColumns
 
 Callback: TypeAlias = Callable[[KafkaError | None, Delivered], None]
 
@@ -128,10 +128,15 @@ class Strict:
 
 
 class Exact(Strict):
-    """Learns of each event where it went."""
+    """Learns of each event where it went.
 
-    def __init__(self, chunk: Chunk, routes: Routes) -> None:
+    Others who write there push it further. It is never before where it was foreseen, unless what
+    was there is gone.
+    """
+
+    def __init__(self, chunk: Chunk, routes: Routes, next_places: Mapping[Target, int]) -> None:
         super().__init__()
+        self._next = next_places
         self._commits = chunk.commits
         self._targets = routes.targets
         self._columns = PlaceColumns.unknown(len(routes.targets))
@@ -141,9 +146,21 @@ class Exact(Strict):
 
     def _arrived(self, index: int, error: KafkaError | None, message: Delivered) -> None:
         if error is None:
-            self._columns.put(index, Place(message.partition() or 0, message.offset() or 0))
+            offset = message.offset()
+            if offset is not None and offset >= 0:
+                self._columns.put(index, Place(self._targets[index][1], offset))
         else:
             self.failed(error, message, f"the event {self._commits[0].first_sequence + index}")
+
+    def require_in_place(self) -> None:
+        """All are known by now, and behind what is there."""
+        for index, (target, offset) in enumerate(
+            zip(self._targets, self._columns.offsets, strict=True)
+        ):
+            if offset == UNKNOWN.offset:
+                event = f"the event {self._commits[0].first_sequence + index}"
+                raise _untold(event)
+            require_not_back(target, self._next[target], offset)
 
     def runs(self) -> Iterator[dict[Target, list[Run]]]:
         """For each commit, the offsets of its events in each partition."""
@@ -159,15 +176,50 @@ class Exact(Strict):
 
 
 class CommitsWatch(Strict):
-    """Learns where the last record of a commit went."""
+    """Learns where the records of commits went."""
 
-    last_offset = -1
+    def __init__(self) -> None:
+        super().__init__()
+        self._first = self.last_offset = UNKNOWN.offset
 
     def callbacks(self, count: int) -> list[Callback | None]:
         return [self._arrived] * count
 
     def _arrived(self, error: KafkaError | None, message: Delivered) -> None:
-        if error is None:
-            self.last_offset = message.offset() or 0
-        else:
+        if error is not None:
             self.failed(error, message, "a commit")
+            return
+        offset = message.offset()
+        self.last_offset = UNKNOWN.offset if offset is None else offset
+        if self._first == UNKNOWN.offset:
+            self._first = self.last_offset
+
+    def require_in_place(self, target: Target, foreseen: int) -> None:
+        """They are known by now, and behind what is there."""
+        if min(self._first, self.last_offset) < 0:
+            raise _untold("a commit")
+        require_not_back(target, foreseen, self._first)
+
+
+def require_not_back(target: Target, foreseen: int, offset: int) -> None:
+    """Refuses a partition that goes on before where it had come to."""
+    if offset >= foreseen:
+        return
+    topic, partition = target
+    raise MirrorRefused(
+        f"partition {partition} of the topic {topic} had come to offset {foreseen:,}, and goes on"
+        f" at {offset:,}: messages are gone from its end",
+        hint="The topic was made anew while the mirror wrote to it, or a broker took over that did"
+        " not have all of it. Remove all topics of the mirror, and all events are mirrored anew; or"
+        " set mirror.topic_prefix to begin beside them.",
+        field="mirror.topic_prefix",
+    )
+
+
+def _untold(what: str) -> MirrorUnavailable:
+    return MirrorUnavailable(
+        f"Kafka's client has not said where {what} is",
+        hint="Look at mirror.options for one that keeps it from saying so; nothing is committed"
+        " meanwhile.",
+        field="mirror.options",
+    )

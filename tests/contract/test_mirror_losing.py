@@ -1,0 +1,128 @@
+"""What brokers have lost, or somebody has taken away, is never written over."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Message
+
+from tests.contract.events import draft
+from tests.contract.mirrored import assert_mirrored, fill, ledger_and_world, rewind, told_of
+from tests.contract.stores import LedgerHome, all_commits, append
+from tests.services.mirroring import MirrorWorld
+from tidemark.mirror import kafka
+from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable
+from tidemark.mirror.position import ends, last_commits, messages, reading
+
+
+def lasts(world: MirrorWorld) -> list[int]:
+    """How far the commits go that are in Kafka."""
+    with reading(world.config) as consumer:
+        return [each.last_sequence for each in last_commits(consumer, world.commits_topic, 100)]
+
+
+def all_in(world: MirrorWorld, topic: str) -> list[Message]:
+    found: list[Message] = []
+    with reading(world.config) as consumer:
+        for number in consumer.list_topics(topic, timeout=10).topics[topic].partitions:
+            found += messages(consumer, topic, number, *ends(consumer, topic, number))
+    return found
+
+
+async def test_a_topic_that_is_made_anew_under_a_mirror_is_not_gone_on_with(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    """Strangers that write to a topic push offsets up, and never down."""
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await append(ledger, *(draft(f"{number}", causality_key="run") for number in range(30)))
+    usage = f"{world.prefix}usage"
+    with world.mirroring() as failures:
+        await told_of(ledger, lambda told: told.last_sequence == 30)
+        [place] = {message.partition() for message in await asyncio.to_thread(all_in, world, usage)}
+        await asyncio.to_thread(world.remove_topics, usage)
+        await asyncio.to_thread(world.make_topic, usage, 3)
+        await append(ledger, *(draft(f"more-{number}", causality_key="run") for number in range(2)))
+        told = await told_of(ledger, lambda told: told.error is not None)
+        assert told.error is not None
+        assert told.error.code == "mirror_refused", told.error.message
+        assert f"partition {place} of the topic {usage} had come to offset 31, and goes on at" in (
+            told.error.message
+        )
+    assert not failures
+    assert await asyncio.to_thread(lasts, world) == [30]
+    assert await asyncio.to_thread(all_in, world, usage) == []
+    with pytest.raises(MirrorRefused, match="made anew"):
+        await world.mirror()
+
+
+async def test_commits_that_are_gone_from_the_end_do_not_have_their_events_mirrored_twice(
+    home: LedgerHome, tmp_path: Path
+) -> None:
+    """The ledger knows where the events are that no commit tells of any more."""
+    ledger, world = await ledger_and_world(home, tmp_path)
+    for number in range(3):
+        await fill(ledger, f"{number}", [2])
+        await world.mirror()
+    usage = f"{world.prefix}usage"
+    before = [message.value() for message in await asyncio.to_thread(all_in, world, usage)]
+    kept, *_ = await asyncio.to_thread(all_in, world, world.commits_topic)
+
+    def lose_the_tail() -> None:
+        world.remove_topics(world.commits_topic)
+        world.make_topic(world.commits_topic, 1)
+        _, timestamp_ms = kept.timestamp()
+        world.write("tidemark.commits", kept.value(), key=kept.key(), timestamp=timestamp_ms)
+
+    await asyncio.to_thread(lose_the_tail)
+    for _ in range(2):
+        with pytest.raises(MirrorRefused, match=r"up to 6 are in Kafka, and no commit in .* tells"):
+            await world.mirror()
+    after = [message.value() for message in await asyncio.to_thread(all_in, world, usage)]
+    assert after == before
+    await asyncio.to_thread(world.remove_topics, *world.topics())
+    await world.mirror()
+    await assert_mirrored(world, ledger)
+
+
+async def test_a_mirror_of_an_old_backup_does_not_end_the_one_at_work(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    """It has the same configuration, and is started elsewhere."""
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await fill(ledger, "first", [3])
+    [first] = await all_commits(ledger)
+    await fill(ledger, "second", [2])
+    backup = LedgerHome(f"sqlite:///{tmp_path / 'backup.db'}")
+    await sqlite_home.sql(f"VACUUM INTO '{backup.place}'")
+    await rewind(backup, first)
+    with world.mirroring() as failures:
+        await told_of(ledger, lambda told: told.last_sequence == 5)
+        world.configure(ledger__url=backup.url, state_dir=tmp_path / "elsewhere")
+        with pytest.raises(MirrorRefused, match="the topics hold 5 events"):
+            await world.mirror()
+        world.configure()
+        await fill(ledger, "third", [4])
+        await told_of(ledger, lambda told: told.last_sequence == 9)
+        assert not failures
+    await assert_mirrored(world, ledger)
+
+
+async def test_nothing_is_committed_of_which_the_client_does_not_say_where_it_is(
+    sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Options that have that effect are refused; a new client may have more of them."""
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await fill(ledger, "first", [3])
+    await world.mirror()
+    with monkeypatch.context() as patched:
+        silent: dict[str, Any] = {**kafka._AT_ONCE, "delivery.report.only.error": True}
+        patched.setattr(kafka, "_AT_ONCE", silent)
+        for sizes, what in (([4], "the event 4"), ([0], "the event 4")):
+            await fill(ledger, "second", sizes)
+            with pytest.raises(MirrorUnavailable, match=f"has not said where {what} is"):
+                await world.mirror()
+    await world.mirror()
+    await assert_mirrored(world, ledger)
