@@ -169,6 +169,12 @@ def test_rules_still_speak_when_something_else_has_the_wrong_type(file: ConfigFi
         ("bootstrap.servers: x", "Use `mirror.bootstrap_servers`."),
         ("transactional.id: x", "Remove it: each event must be in Kafka once."),
         ("acks: 1", "Remove it: each event must be in Kafka once."),
+        (
+            "delivery.report.only.error: true",
+            "Remove it: the mirror has to be told where each event is.",
+        ),
+        ("enable.gapless.guarantee: true", "Remove it: the mirror leaves no gap by itself."),
+        ("test.mock.num.brokers: 3", "Remove it: events would be nowhere."),
         ("partitioner: random", "Remove it: events must be in Kafka in their order."),
         (
             "isolation.level: read_uncommitted",

@@ -17,13 +17,31 @@ _PINNED: Final = {
         "Remove it: each event must be in Kafka once.",
     ),
     **dict.fromkeys(
-        ("partitioner", "max.in.flight", "max.in.flight.requests.per.connection"),
+        (
+            "partitioner",
+            "max.in.flight",
+            "max.in.flight.requests.per.connection",
+            "queuing.strategy",
+        ),
         "Remove it: events must be in Kafka in their order.",
     ),
     **dict.fromkeys(
-        ("isolation.level", "enable.auto.commit", "auto.offset.reset", "enable.partition.eof"),
+        (
+            "isolation.level",
+            "enable.auto.commit",
+            "auto.commit.enable",
+            "auto.offset.reset",
+            "enable.partition.eof",
+        ),
         "Remove it: only what is committed may be read, and all of it.",
     ),
+    **dict.fromkeys(
+        ("delivery.report.only.error", "enabled_events"),
+        "Remove it: the mirror has to be told where each event is.",
+    ),
+    # It makes of a message that is refused the end of the client.
+    "enable.gapless.guarantee": "Remove it: the mirror leaves no gap by itself.",
+    "test.mock.num.brokers": "Remove it: events would be nowhere.",
     "allow.auto.create.topics": "Remove it: the mirror makes its topics, which keep everything.",
 }
 
