@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import itertools
 import random
 from pathlib import Path
@@ -21,6 +22,7 @@ from tests.contract.stores import LedgerHome, append
 from tests.services.kafka import shared_broker
 from tests.services.mirroring import MirrorWorld
 from tidemark.clock import SystemClock
+from tidemark.ingress.drafts import Draft
 from tidemark.ledger.port import CopyState
 from tidemark.mirror import following, position, topics
 from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable
@@ -109,6 +111,30 @@ async def test_an_event_too_large_for_its_topic_is_named_and_nothing_is_skipped(
     await asyncio.to_thread(world.set_option, usage, "max.message.bytes", "1000000")
     await world.mirror()
     await assert_mirrored(world, ledger)
+
+
+async def test_a_topic_may_take_less_at_once_than_the_client_would_send(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    """Brokers hold max.message.bytes against all messages that they are sent together."""
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    usage = f"{world.prefix}usage"
+    await asyncio.to_thread(world.make_topic, usage, 1)
+    await asyncio.to_thread(world.set_option, usage, "max.message.bytes", str(128 * 1024))
+    source = random.Random(1)
+
+    def large(key: str, size: int) -> Draft:
+        # Packed, it is no smaller.
+        content = base64.b64encode(source.randbytes(size)).decode()
+        return draft(key, data=f'"{content}"')
+
+    await append(ledger, *(large(f"{n}", source.randrange(100, 40_000)) for n in range(100)))
+    await world.mirror()
+    await assert_mirrored(world, ledger)
+    await append(ledger, draft("small"), large("large", 140_000), draft("small as well"))
+    said = rf"the event 102 is too large for the topic {usage}"
+    with pytest.raises(MirrorUnavailable, match=said):
+        await world.mirror()
 
 
 async def test_an_event_too_large_for_the_client_is_named_and_nothing_is_skipped(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tidemark.config import Config, load_config
+from tidemark.errors import ConfigError
 from tidemark.mirror import kafka
 
 
@@ -33,4 +34,13 @@ def test_every_client_takes_them_beside_ours(options: str, tmp_path: Any) -> Non
     config = config_with(tmp_path, options)
     kafka.admin(config)
     kafka.consumer(config).close()
-    kafka.producer(config, "ledger", lambda error: None)
+    kafka.producer(config, "ledger", kafka.MOST_BATCH_BYTES, lambda error: None)
+
+
+@pytest.mark.parametrize("option", ["stats_cb", "default.topic.config", "dr_cb", "batch.size"])
+def test_what_the_client_does_not_take_is_told_of(option: str, tmp_path: Any) -> None:
+    """Some are for programs only, of which the client says so in ways of its own."""
+    config = config_with(tmp_path, f"{option}: x")
+    with pytest.raises(ConfigError) as raised:
+        kafka.producer(config, "ledger", kafka.MOST_BATCH_BYTES, lambda error: None)
+    assert raised.value.field == "mirror.options"

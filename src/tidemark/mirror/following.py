@@ -6,6 +6,7 @@ Nothing that is known here outlives a failure: where to go on is read from the t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -68,7 +69,8 @@ class Mirror:
         self._stop = stop
         self._reader = CommitReader(ledger)
         self._topics = Topics(config)
-        self._sender = Sender(config, ledger.ledger_id, self._topics, clock, stop.is_set)
+        self._sender: Sender
+        self._opened = contextlib.ExitStack()
         self._totals: dict[str, int] = {}
         self.reached = BEGINNING
         # As of a moment ago, for those who watch.
@@ -87,14 +89,20 @@ class Mirror:
         self._checked_us = self._clock.elapsed_us()
 
     def _take_over(self) -> None:
-        self._topics.ensure(
-            [self._topics.commits, *map(self._topics.name_of, self._config.streams)]
-        )
+        configured = {self._topics.commits, *map(self._topics.name_of, self._config.streams)}
+        self._topics.ensure(configured)
         with reading(self._config) as consumer:
             # Whoever would be refused must not end a mirror that is at work.
             last = last_commit(consumer, self._topics.commits)
             if last is not None:
                 self._in_ledger(last)
+                # One that is gone is told of below.
+                others = last.totals.keys() - configured
+                self._topics.ensure([*filter(self._topics.exists, others)])
+            self._sender = Sender(
+                self._config, self._ledger.ledger_id, self._topics, self._clock, self._stop.is_set
+            )
+            self._opened.callback(self._sender.close)
             self._sender.begin()
             self._end_hanging(consumer)
             self._sender.foresee_commits()
@@ -140,7 +148,7 @@ class Mirror:
         """Ends what was begun."""
         if self._ahead is not None:
             self._ahead.close()
-        self._sender.close()
+        self._opened.close()
         # What they say comes too late. Whoever comes next finds places as they are.
         self._placing.exception()
         self._telling.exception()

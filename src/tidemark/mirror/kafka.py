@@ -19,6 +19,8 @@ T = TypeVar("T")
 ANSWER_WITHIN_S: Final = 15.0
 TRANSACTION_WITHIN_S: Final = 60.0
 ONLY_ONE: Final = "Only one may run: stop it there, or leave this one stopped."
+MOST_BATCH_BYTES: Final = 1_000_000
+_BATCH_BYTES: Final = "batch.size"
 _TIMEOUT_MS: Final = "transaction.timeout.ms"
 # Less than the most that brokers allow by default. Nobody waits for it but a mirror that sleeps:
 # who takes over from a dead one ends its transaction at once.
@@ -46,8 +48,11 @@ def most_message_bytes(config: Config) -> int:
     return max(_LEAST_MESSAGE_BYTES, config.ingest.max_event_bytes + _ENVELOPE_BYTES)
 
 
-def producer(config: Config, ledger_id: str, on_error: Callable[[KafkaError], None]) -> Producer:
-    """One that writes transactions in the name of a ledger, of which there is one at a time."""
+def producer(
+    config: Config, ledger_id: str, batch_bytes: int, on_error: Callable[[KafkaError], None]
+) -> Producer:
+    """One that writes transactions in the name of a ledger, of which there is one at a time. No
+    batch is larger than this, unless it is of one message."""
     return _made(
         Producer,
         _AT_ONCE
@@ -59,6 +64,7 @@ def producer(config: Config, ledger_id: str, on_error: Callable[[KafkaError], No
             "message.max.bytes": most_message_bytes(config) + _ENVELOPE_BYTES,
             "queue.buffering.max.kbytes": _QUEUED_KBYTES,
             "queue.buffering.max.messages": 1_000_000,
+            "batch.size": min(_number(config, _BATCH_BYTES, MOST_BATCH_BYTES), batch_bytes),
             # Brokers like large batches. But the last one is not held back until it is waited for:
             # it goes while the next transaction is made ready.
             "linger.ms": 5,
@@ -72,13 +78,17 @@ def producer(config: Config, ledger_id: str, on_error: Callable[[KafkaError], No
 
 def given_up_after_ms(config: Config) -> int:
     """How long a transaction may take before the brokers end it by themselves."""
-    wanted = config.mirror.options.get(_TIMEOUT_MS, _GIVEN_UP_AFTER_MS)
+    return _number(config, _TIMEOUT_MS, _GIVEN_UP_AFTER_MS)
+
+
+def _number(config: Config, option: str, default: int) -> int:
+    wanted = config.mirror.options.get(option, default)
     try:
         return int(wanted)
     except ValueError as error:
         raise ConfigError(
-            f"{_TIMEOUT_MS} in mirror.options is {wanted!r}, and no number of milliseconds",
-            hint="Leave it out, and it is ten minutes.",
+            f"{option} in mirror.options is {wanted!r}, and no whole number",
+            hint=f"Leave it out, and it is {default}.",
             field="mirror.options",
         ) from error
 
@@ -108,9 +118,11 @@ def admin(config: Config) -> AdminClient:
 def _made(kind: Callable[[dict[str, Any]], T], settings: dict[str, Any]) -> T:
     try:
         return kind(settings)
-    except KafkaException as error:
+    # The others are of options that only a program can set.
+    except (KafkaException, AttributeError, TypeError, ValueError) as error:
+        why = error.args[0].str() if isinstance(error, KafkaException) else str(error)
         raise ConfigError(
-            f"Kafka's client does not take mirror.options: {error.args[0].str()}",
+            f"Kafka's client does not take mirror.options: {why}",
             hint="They are the options of librdkafka, as its documentation spells them.",
             field="mirror.options",
         ) from error

@@ -72,7 +72,10 @@ class _TimedOut(MirrorUnavailable):
 
 
 class Sender:
-    """Sends in the name of a ledger. What it begins by, `begin`, ends what others had begun."""
+    """Sends in the name of a ledger. What it begins by, `begin`, ends what others had begun.
+
+    The topics must have been looked at: a batch that one of them does not take fails as a whole.
+    """
 
     def __init__(
         self,
@@ -93,7 +96,7 @@ class Sender:
         """Of each stream that was sent to."""
         self._next: dict[Target, int] = {}
         """Where the next message of a partition will be, if nobody else writes there."""
-        self._producer: Any = producer(config, ledger_id, self._trouble.note)
+        self._producer: Any = producer(config, ledger_id, topics.batch_bytes, self._trouble.note)
 
     def begin(self) -> None:
         """Raises `MirrorUnavailable` while the brokers are away."""

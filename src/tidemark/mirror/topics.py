@@ -14,7 +14,13 @@ from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
 
 from tidemark.config import Config
 from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable
-from tidemark.mirror.kafka import ANSWER_WITHIN_S, admin, failure, most_message_bytes
+from tidemark.mirror.kafka import (
+    ANSWER_WITHIN_S,
+    MOST_BATCH_BYTES,
+    admin,
+    failure,
+    most_message_bytes,
+)
 from tidemark.mirror.messages import COMMITS_TOPIC
 from tidemark.mirror.position import ends, ends_of, messages, reading
 
@@ -42,6 +48,8 @@ class Topics:
         self._known: dict[str, str] = {}
         self._partitions: dict[str, int] = {}
         self.commits = self.name_of(COMMITS_TOPIC)
+        self.batch_bytes = MOST_BATCH_BYTES
+        """The most that each topic takes at once, of those that were looked at."""
 
     def name_of(self, stream: str) -> str:
         return self._settings.topic_prefix + stream
@@ -203,6 +211,8 @@ class Topics:
             except KafkaException as error:
                 raise failure(error, f"asking for the settings of {resource.name}") from error
             settings = {name: entry.value for name, entry in found.items()}
+            taken = int(settings.get(_MESSAGE_BYTES) or MOST_BATCH_BYTES)
+            self.batch_bytes = max(1, min(self.batch_bytes, taken))
             if wrong := _other_than(_OWN_TIMES, settings):
                 raise MirrorRefused(
                     f"the topic {resource.name} gives messages times of its own: it has"
