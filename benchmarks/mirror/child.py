@@ -122,7 +122,8 @@ def plain_producer(config: Config, prefix: str) -> Callable[[Told], None]:
     names = {prefix + stream: topics.name_of(stream) for stream in (COMMITS_TOPIC, *config.streams)}
     topics.ensure(list(names.values()))
     transactions = _transactions(config, names, prefix + COMMITS_TOPIC)
-    sender: Any = producer(config, f"plain-{topics.commits}", lambda text: None)
+    named = f"plain-{topics.commits}"
+    sender: Any = producer(config, named, topics.batch_bytes, lambda text: None)
 
     def work(told: Told) -> None:
         sender.init_transactions(ANSWER_WITHIN_S)

@@ -15,12 +15,13 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from tests.contract.events import draft
-from tests.contract.mirrored import assert_mirrored, fill, ledger_and_world
+from tests.contract.mirrored import assert_mirrored, fill, ledger_and_world, told_of
 from tests.contract.stores import LedgerHome, append
 from tests.services.mirroring import wait_until
 from tidemark.app import mirror as app_mirror
 from tidemark.clock import SystemClock
 from tidemark.mirror import kafka, sending
+from tidemark.mirror.chunks import Chunk
 from tidemark.mirror.errors import MirrorUnavailable
 from tidemark.mirror.following import Mirror
 from tidemark.mirror.messages import Messages
@@ -196,4 +197,43 @@ async def test_what_was_perhaps_committed_is_looked_for_and_not_just_sent_again(
         await world.mirror()
     await fill(ledger, "second", [4])
     await world.mirror()
+    await assert_mirrored(world, ledger)
+
+
+async def test_what_cannot_be_sent_keeps_no_commit_before_it_and_is_not_sent_again_with_others(
+    sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is given up stays in the topics for as long as anything does there."""
+    monkeypatch.setattr(app_mirror, "LONGEST_PAUSE_S", 0.01)
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await append(ledger, draft("first"))
+    await world.mirror()
+    usage = f"{world.prefix}usage"
+    await asyncio.to_thread(world.set_option, usage, "max.message.bytes", "2000")
+    for number in range(30):
+        await append(ledger, draft(f"good-{number}"))
+    await append(ledger, draft("large", data=f'"{random.Random(1).randbytes(4000).hex()}"'))
+    await fill(ledger, "behind", [1] * 30)
+    sent: list[int] = []
+    honest = sending.Sender._send
+
+    def noted(self: Any, chunk: Chunk, *arguments: Any, **options: Any) -> Any:
+        sent.append(len(chunk.commits))
+        return honest(self, chunk, *arguments, **options)
+
+    monkeypatch.setattr(sending.Sender, "_send", noted)
+    with world.mirroring() as failures:
+        told = await told_of(
+            ledger, lambda told: told.last_sequence == 31 and told.error is not None
+        )
+        assert told.error is not None
+        assert "the event 32 is too large" in told.error.message
+        attempts = len(sent)
+        await asyncio.to_thread(wait_until, lambda: len(sent) >= attempts + 6)
+        assert {*sent[attempts + 2 : attempts + 6]} == {1}
+        await asyncio.to_thread(world.set_option, usage, "max.message.bytes", "1000000")
+        await told_of(ledger, lambda told: told.last_sequence == 62 and told.error is None)
+        # It sends more at once again.
+        assert max(sent[attempts:]) >= 16
+    assert not failures
     await assert_mirrored(world, ledger)

@@ -139,11 +139,13 @@ class _Runner:
 
     def _follow(self, ledger: LedgerStore) -> None:
         teller = MirrorTeller(ledger, self._clock)
+        has_failed = False
         while not self._stop.is_set():
             try:
-                with self._begun(ledger, teller) as mirror:
+                with self._begun(ledger, teller, has_failed=has_failed) as mirror:
                     mirror.run(until_caught_up=False, on_progress=self._told)
             except (MirrorUnavailable, MirrorRefused, LedgerDamaged) as error:
+                has_failed = True
                 self._pause(error, partial(self._tell, teller, error))
             except TidemarkError as error:
                 self._tell(teller, error)
@@ -168,9 +170,18 @@ class _Runner:
         return open_ledger(self._config, self._clock)
 
     @contextlib.contextmanager
-    def _begun(self, ledger: LedgerStore, teller: MirrorTeller) -> Iterator[Mirror]:
-        loop = self._stores.loop
-        mirror = Mirror(self._config, ledger, self._clock, teller, loop=loop, stop=self._stop)
+    def _begun(
+        self, ledger: LedgerStore, teller: MirrorTeller, *, has_failed: bool = False
+    ) -> Iterator[Mirror]:
+        mirror = Mirror(
+            self._config,
+            ledger,
+            self._clock,
+            teller,
+            loop=self._stores.loop,
+            stop=self._stop,
+            has_failed=has_failed,
+        )
         try:
             with self._stores.beside(teller.keep_telling()):
                 mirror.begin()

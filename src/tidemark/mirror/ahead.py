@@ -27,6 +27,7 @@ from tidemark.mirror.succession import (
 MOST_EVENTS: Final = 40_000
 FIRST_COMMITS: Final = 400
 SPARE_COMMITS: Final = 50
+_GROWTH: Final = 4
 CHUNKS_AHEAD: Final = 3
 FIRST_PAGE_EVENTS: Final = 2_000
 PAGE_BYTES: Final = 16 * 1024 * 1024
@@ -70,28 +71,33 @@ class SpeltCommits(NamedTuple):
 class CommitReader:
     """The next commits of a ledger, as many as are sent at once."""
 
-    def __init__(self, ledger: LedgerStore) -> None:
+    def __init__(self, ledger: LedgerStore, *, few_first: bool = False) -> None:
+        """With `few_first` it begins with one, and takes more each time: if one of them cannot be
+        sent, most before it are, and not much is sent in vain."""
         self._ledger = ledger
+        self._at_most = 1 if few_first else MOST_COMMITS
         self._events_a_page = FIRST_PAGE_EVENTS
         self._commits_wanted = FIRST_COMMITS
 
     async def after(self, received_at: int) -> Read:
         """Those after a time, whatever is before it."""
-        return await self._read(await self._ledger.read_commits(received_at, self._commits_wanted))
+        return await self._read(await self._ledger.read_commits(received_at, self._limit))
 
     async def behind(self, before: Head) -> Read:
         """Those that continue this. Raises `LedgerDamaged` if the ledger has it no more: it may be
         replaced while it is read."""
         if before == BEGINNING:
-            found = await self._ledger.read_commits(before.received_at, self._commits_wanted)
+            found = await self._ledger.read_commits(before.received_at, self._limit)
         else:
             # With it, and so for no query more.
-            there = await self._ledger.read_commits(
-                before.received_at - 1, self._commits_wanted + 1
-            )
+            there = await self._ledger.read_commits(before.received_at - 1, self._limit + 1)
             require_still_there(before, there[0] if there else None)
             found = there[1:]
         return (await self._read(found, before))._replace(before=before)
+
+    @property
+    def _limit(self) -> int:
+        return min(self._commits_wanted, self._at_most)
 
     async def _read(self, found: Sequence[CommitRow], before: Head | None = None) -> Read:
         require_following(before, found)
@@ -104,7 +110,8 @@ class CommitReader:
             return Read([], [], 0, 0)
         # Hardly more than are taken: a row is read with Python's lock, which others want. Where all
         # were, soon as many as may be.
-        growth = 4 if len(commits) == self._commits_wanted else 1.25
+        growth = _GROWTH if len(commits) == self._limit else 1.25
+        self._at_most = min(MOST_COMMITS, _GROWTH * self._at_most)
         self._commits_wanted = min(MOST_COMMITS, int(len(commits) * growth) + SPARE_COMMITS)
         after = position = commits[0].first_sequence - 1
         last = commits[-1].last_sequence

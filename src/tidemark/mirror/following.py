@@ -59,15 +59,17 @@ class Mirror:
         *,
         loop: asyncio.AbstractEventLoop,
         stop: threading.Event,
+        has_failed: bool = False,
     ) -> None:
-        """`loop` is where the ledger lives; it must run while the mirror does."""
+        """`loop` is where the ledger lives; it must run while the mirror does. `has_failed` is
+        whether the attempt before did."""
         self._config = config
         self._ledger = ledger
         self._clock = clock
         self._teller = teller
         self._loop = loop
         self._stop = stop
-        self._reader = CommitReader(ledger)
+        self._reader = CommitReader(ledger, few_first=has_failed)
         self._topics = Topics(config)
         self._sender: Sender
         self._opened = contextlib.ExitStack()
