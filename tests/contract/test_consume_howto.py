@@ -42,16 +42,18 @@ class Copy:
         self._program = directory / "consumer.py"
         self._program.write_text(PROGRAM)
         self._path = directory / "copy.db"
-        self._process: subprocess.Popen[str] | None = None
+        # Not a pipe, which would be full in time: Kafka's client says much of brokers that are away.
+        self._said = directory / "said.txt"
+        self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         world = self._world
-        self._process = subprocess.Popen(
-            [sys.executable, self._program, world.broker.address, self._path, world.prefix],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        with self._said.open("wb") as said:
+            self._process = subprocess.Popen(
+                [sys.executable, self._program, world.broker.address, self._path, world.prefix],
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+            )
 
     def end(self, number: signal.Signals) -> tuple[int, str]:
         """How it ended, and what it said."""
@@ -61,8 +63,7 @@ class Copy:
 
     def ended(self) -> tuple[int, str]:
         assert self._process is not None
-        _, said = self._process.communicate(timeout=60)
-        return self._process.returncode, said
+        return self._process.wait(60), self._said.read_text()
 
     def is_running(self) -> bool:
         assert self._process is not None
