@@ -42,7 +42,7 @@ class Copy:
         self._program = directory / "consumer.py"
         self._program.write_text(PROGRAM)
         self._path = directory / "copy.db"
-        # Not a pipe, which would be full in time: Kafka's client says much of brokers that are away.
+        # No pipe, which would be full in time: the client says much of brokers that are away.
         self._said = directory / "said.txt"
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -244,6 +244,9 @@ async def test_a_part_that_dies_is_begun_anew_and_health_says_so_meanwhile(
         assert world.health[1].startswith(
             f"{name} ended by an unexpected error (ZeroDivisionError)"
         )
+        # Subscriptions are of one process, and nothing to triggers.
+        state = world.live.triggering().state
+        assert state == ("ready" if part is Hub else "degraded")
         await until(lambda: world.health[0] == "ready")
         await world.create(receiver.url)
         await world.match("X")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -54,7 +54,9 @@ class Serving(msgspec.Struct, frozen=True):
     endpoint: GraphqlEndpoint
     sockets: GraphqlSockets
     hub: Hub
+    hub_running: KeptRunning
     automation: Automation
+    automation_running: KeptRunning
 
 
 class Live:
@@ -74,7 +76,6 @@ class Live:
         self._serving: Serving | None = None
         self._fault: TidemarkError | None = None
         self._looking = KeptRunning("the looks at the views", self._follow)
-        self._parts: list[KeptRunning] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._following: asyncio.Task[None] | None = None
 
@@ -129,7 +130,14 @@ class Live:
 
     def health(self) -> Part:
         """Whether what is live is served, and triggers go on."""
-        for trouble in self._troubles():
+        return self._health_by(self._troubles())
+
+    def triggering(self) -> Part:
+        """Whether triggers go on, whatever becomes of subscriptions in this process."""
+        return self._health_by(self._trigger_troubles())
+
+    def _health_by(self, troubles: Iterable[TidemarkError | None]) -> Part:
+        for trouble in troubles:
             if trouble is not None:
                 return Part("degraded", reason_of(trouble))
         return Part("disabled", NOT_MADE_YET) if self._serving is None else Part("ready")
@@ -148,11 +156,15 @@ class Live:
             await self._triggers.close()
 
     def _troubles(self) -> Iterator[TidemarkError | None]:
-        yield self._looking.trouble
-        for part in self._parts:
-            yield part.trouble
+        yield from self._trigger_troubles()
         if self._serving is not None:
+            yield self._serving.hub_running.trouble
             yield self._serving.hub.trouble
+
+    def _trigger_troubles(self) -> Iterator[TidemarkError | None]:
+        yield self._looking.trouble
+        if self._serving is not None:
+            yield self._serving.automation_running.trouble
             yield self._serving.automation.trouble
         yield self._fault
 
@@ -177,11 +189,8 @@ class Live:
         self._schemas = schemas
         self._serving = serving
         self._fault = None
-        self._parts = [
-            KeptRunning("subscriptions", serving.hub.run),
-            KeptRunning("triggers", serving.automation.run),
-        ]
-        self._tasks = [asyncio.create_task(part.run()) for part in self._parts]
+        parts = (serving.hub_running, serving.automation_running)
+        self._tasks = [asyncio.create_task(part.run()) for part in parts]
 
     async def _stop_serving(self) -> None:
         if self._serving is not None:
@@ -240,7 +249,14 @@ class Live:
         endpoint = GraphqlEndpoint(
             service, self._gatekeeper.authenticate, max_body_bytes=live.max_document_bytes
         )
-        return Serving(endpoint, sockets, hub, automation)
+        return Serving(
+            endpoint,
+            sockets,
+            hub,
+            KeptRunning("subscriptions", hub.run),
+            automation,
+            KeptRunning("triggers", automation.run),
+        )
 
     def _note(self, error: TidemarkError) -> None:
         if self._fault is None or self._fault.message != error.message:

@@ -97,6 +97,7 @@ class Tidemark:
             metrics,
             clock,
             live=None if live is None else live.health,
+            triggering=None if live is None else live.triggering,
             triggers=lambda: None if live is None else live.opened_triggers,
         )
         metrics.watch_parts(health.measured)

@@ -73,20 +73,20 @@ class _Reached(NamedTuple):
 
 
 class Delivery:
-    """`live` is the state of what triggers stand on; None where there is nothing live."""
+    """`triggering` is the state of what triggers stand on; None where there is nothing live."""
 
     def __init__(
         self,
         ledger: LedgerStore,
         lags: Lags,
         clock: Clock,
-        live: Callable[[], Part] | None,
+        triggering: Callable[[], Part] | None,
         triggers: Callable[[], TriggerStore | None],
     ) -> None:
         self._ledger = ledger
         self._lags = lags
         self._clock = clock
-        self._live = live
+        self._triggering = triggering
         self._triggers = triggers
 
     async def look(self) -> Delivering | None:
@@ -102,14 +102,14 @@ class Delivery:
         self, found: Delivering | TidemarkError | None, head: Head | None
     ) -> DeliveryPart:
         """`found` is what `look` gave before this was the ledger's head; None if that is away."""
-        if self._live is None:
+        if self._triggering is None:
             return DeliveryPart("disabled", _NOTHING_LIVE)
         if isinstance(found, TidemarkError):
             return DeliveryPart("degraded", found.message)
-        live = self._live()
-        state, reason = (live.state, live.reason) if live.state == "degraded" else ("ready", "")
+        own = self._triggering()
+        state, reason = (own.state, own.reason) if own.state == "degraded" else ("ready", "")
         if found is None:
-            return DeliveryPart(state if reason else "disabled", reason or live.reason)
+            return DeliveryPart(state if reason else "disabled", reason or own.reason)
         webhooks = self._webhooks(found)
         dead = int(webhooks.dead)
         if dead and not reason:

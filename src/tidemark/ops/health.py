@@ -55,6 +55,7 @@ class Health:
         clock: Clock,
         *,
         live: Callable[[], Part] | None = None,
+        triggering: Callable[[], Part] | None = None,
         triggers: Callable[[], TriggerStore | None] = lambda: None,
     ) -> None:
         lags = Lags(store, clock)
@@ -66,7 +67,7 @@ class Health:
         self._clock = clock
         self._live = live
         self._copies = Copies(config, lags, clock)
-        self._delivery = Delivery(store, lags, clock, live, triggers)
+        self._delivery = Delivery(store, lags, clock, triggering, triggers)
         self._look: asyncio.Task[dict[str, Part]] | None = None
 
     async def healthz(self, request: Request) -> Response:
