@@ -16,7 +16,7 @@ from tests.contract.stores import LedgerHome, all_commits, append
 from tests.services.mirroring import MirrorWorld
 from tidemark.errors import TidemarkError
 from tidemark.ledger.port import CopyState
-from tidemark.mirror import kafka
+from tidemark.mirror import following, kafka
 from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable
 from tidemark.mirror.position import ends, last_commits, messages, reading
 
@@ -61,6 +61,27 @@ async def test_a_topic_that_is_made_anew_under_a_mirror_is_not_gone_on_with(
     assert await asyncio.to_thread(lasts, world) == [30]
     assert await asyncio.to_thread(all_in, world, usage) == []
     with pytest.raises(MirrorRefused, match="made anew"):
+        await world.mirror()
+
+
+async def test_a_topic_that_somebody_has_filled_again_is_noticed_while_nothing_is_sent(
+    sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await append(ledger, *(draft(f"{number}", causality_key="run") for number in range(30)))
+    usage = f"{world.prefix}usage"
+    with world.mirroring() as failures:
+        await told_of(ledger, lambda told: told.last_sequence == 30)
+        [place] = {message.partition() for message in await asyncio.to_thread(all_in, world, usage)}
+        await asyncio.to_thread(world.remove_topics, usage)
+        await asyncio.to_thread(world.make_topic, usage, 3)
+        for _ in range(40):
+            await asyncio.to_thread(world.write, "usage", b"{}", partition=0 if place else 1)
+        monkeypatch.setattr(following, "CHECK_EVERY_US", 0)
+        told = await told_of(ledger, lambda told: said(told).code == "mirror_refused")
+        assert "had come to offset 31, and goes on at 0" in said(told).message
+    assert not failures
+    with pytest.raises(MirrorRefused, match=r"of the last 30 events .*, 0 are in Kafka"):
         await world.mirror()
 
 

@@ -9,6 +9,7 @@ from typing import Final
 # long that it is killed meanwhile.
 GOES_ON_FROM_A_FILE: Final = """
 import time
+from tidemark.ledger.sequencer import Head
 from tidemark.mirror.following import Mirror
 
 honest_begin, honest_mirror = Mirror.begin, Mirror._mirror
@@ -18,12 +19,13 @@ def begin(self):
     self.position = self._config.state_dir / "position"
     self.is_slow = not self.position.exists()
     if not self.is_slow:
-        self.last_sequence, self.received_at = map(int, self.position.read_text().split())
+        last, received_at, chain = self.position.read_text().split()
+        self.reached = Head(int(last), int(received_at), bytes.fromhex(chain))
 
 def mirror(self, chunk, meanwhile):
     last = chunk.commits[-1]
-    self.position.write_text(f"{last.last_sequence} {last.received_at}")
-    if self.is_slow and self.last_sequence:
+    self.position.write_text(f"{last.last_sequence} {last.received_at} {last.chain.hex()}")
+    if self.is_slow and self.reached.last_sequence:
         time.sleep(60)
     honest_mirror(self, chunk, meanwhile)
 

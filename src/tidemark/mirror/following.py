@@ -318,6 +318,8 @@ class Mirror:
             # Before those are made anew that are gone.
             with reading(self._config) as consumer:
                 self._topics.require_whole(self._totals, consumer)
+            # Others may have written to one that was made anew.
+            self._sender.require_nothing_gone()
             self._topics.ensure([self._topics.commits, *self._totals])
 
     def _tell(self, *, at_once: bool = False) -> None:

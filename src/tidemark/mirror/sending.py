@@ -38,7 +38,15 @@ from tidemark.mirror.messages import (
 from tidemark.mirror.places import PlaceColumns
 from tidemark.mirror.position import ends_of, last_commit, reading
 from tidemark.mirror.topics import Topics
-from tidemark.mirror.watching import Callback, CommitsWatch, Exact, Foreseen, LookCloser, Strict
+from tidemark.mirror.watching import (
+    Callback,
+    CommitsWatch,
+    Exact,
+    Foreseen,
+    LookCloser,
+    Strict,
+    require_not_back,
+)
 
 _POLL_S: Final = 0.2
 _GIVE_UP_S: Final = 5.0
@@ -116,6 +124,11 @@ class Sender:
     def foresee_commits(self) -> None:
         """Whatever comes to their topic from now on and is not sent here is noticed."""
         self._next |= ends_of(self._topics.admin, [(self._topics.commits, 0)])
+
+    def require_nothing_gone(self) -> None:
+        """Refuses partitions that end before what was sent to them."""
+        for target, end in ends_of(self._topics.admin, self._next.keys()).items():
+            require_not_back(target, self._next[target], end)
 
     def send(
         self, chunk: Chunk, totals: dict[str, int], meanwhile: Callable[[], None] = lambda: None
