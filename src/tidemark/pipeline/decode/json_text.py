@@ -7,6 +7,7 @@ repetitions are possessive, so a match takes no stack but for nesting and never 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column
@@ -14,6 +15,9 @@ from pyspark.sql import functions as fn
 
 # More than `ingest.max_json_depth` allows, with what an amend puts around its content.
 _MAX_DEPTH: Final = 104
+PARSER: Final = {"maxNumLen": "2147483647", "maxStringLen": "2147483647"}
+"""Options of Spark's parser, which would not take a number of more than 1,000 digits. Names of more
+than 50,000 characters it does not take at all."""
 _STRING: Final = r'"(?:[^"\\]++|\\.)*+"'
 
 
@@ -39,6 +43,21 @@ def raw_member(text: Column, name: str) -> Column:
     others = rf"(?:(?!{member}){_STRING}:{_VALUE},)*+"
     found = fn.regexp_extract(text, rf"^\{{{others}{member}({_VALUE})", 1)
     return fn.nullif(found, fn.lit(""))
+
+
+def value_begin(text: Column, names: Sequence[str]) -> Column:
+    """Where the value of the first member with one of these names begins in the object that a text
+    is; null if there is none."""
+    member = rf'"(?:{"|".join(names)})":'
+    others = rf"(?:(?!{member}){_STRING}:{_VALUE},)*+"
+    before = fn.length(fn.regexp_extract(text, rf"^\{{{others}{member}", 0))
+    return fn.when(before > 0, before + 1)
+
+
+def value_at(text: Column, begin: Column) -> Column:
+    """The value that begins there, as it stands there."""
+    rest = fn.substring(text, begin, fn.length(text))
+    return fn.nullif(fn.regexp_extract(rest, rf"^({_VALUE})", 1), fn.lit(""))
 
 
 def exact_numbers(text: Column) -> Column:

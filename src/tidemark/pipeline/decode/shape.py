@@ -10,6 +10,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql.types import StructType
 
 from tidemark.pipeline import facts
+from tidemark.pipeline.decode.json_text import PARSER
 from tidemark.pipeline.output.schema import Column as ViewColumn
 
 # While a stream's fields stand beside them under their own names, the ledger's columns have this
@@ -40,6 +41,8 @@ _SPELLINGS: Final[Mapping[str, str]] = {
     "timestamp": "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}"
     r"(?:\.[0-9]{1,6})?(?:Z|[+-][0-9]{2}:[0-9]{2})",
 }
+CORRUPT: Final = "@corrupt"
+"""Holds what Spark's parser does not take, where it is asked for. No field has such a name."""
 # Sums and products may be wider than what an event can carry.
 WIDE_DECIMAL: Final = "decimal(38,9)"
 _KEPT_AS: Final = {"timestamp": "bigint", "decimal": WIDE_DECIMAL}
@@ -145,7 +148,7 @@ def as_ledger(events: DataFrame) -> DataFrame:
     """The rows of the source with the names above, and what a control event says parsed."""
     renamed = events.select([fn.col(name).alias(_LEDGER + name) for name in events.columns])
     control = fn.when(ledger("control").isNotNull(), ledger("data"))
-    return renamed.withColumn(_LEDGER + "parsed", fn.from_json(control, CONTROL_SHAPE))
+    return renamed.withColumn(_LEDGER + "parsed", fn.from_json(control, CONTROL_SHAPE, PARSER))
 
 
 def without_fields(frame: DataFrame) -> DataFrame:

@@ -10,15 +10,20 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 from pyspark.sql.types import StructType
 
-from tidemark.pipeline.decode.json_text import raw_member
-from tidemark.pipeline.decode.shape import SPARK_TYPES, ledger, made, made_name, struct_of, typed
+from tidemark.pipeline.decode.json_text import PARSER, raw_member
+from tidemark.pipeline.decode.shape import (
+    CORRUPT,
+    SPARK_TYPES,
+    ledger,
+    made,
+    made_name,
+    struct_of,
+    typed,
+)
 from tidemark.pipeline.output.schema import Column as ViewColumn
 from tidemark.pipeline.time.registry import within_known_years
 
 TimeParser = Callable[[Column], Column]
-
-# Holds the text that is no JSON. No field has such a name.
-_CORRUPT = "@corrupt"
 
 
 class _Columns(NamedTuple):
@@ -94,7 +99,7 @@ class StreamFields:
         content = fn.when(amended, raw_member(event, "data")).when(
             ledger("control").isNull(), ledger("data")
         )
-        names = (*(field.name for field in self._fields), _CORRUPT)
+        names = (*(field.name for field in self._fields), CORRUPT)
         texts = ", ".join(f"`{name}`: string" for name in names)
         moment = None
         if self._time_parser is not None and self._time_column is not None:
@@ -102,7 +107,7 @@ class StreamFields:
         return _Columns(
             fn.when(ledger("stream") == self._stream, content),
             fn.from_json(
-                made("content"), f"struct<{texts}>", {"columnNameOfCorruptRecord": _CORRUPT}
+                made("content"), f"struct<{texts}>", PARSER | {"columnNameOfCorruptRecord": CORRUPT}
             ),
             [self._field(field).alias(field.name) for field in self._fields],
             {
@@ -123,7 +128,7 @@ class StreamFields:
 
     def _faults(self) -> Column:
         texts = made("texts")
-        is_object = made("content").startswith("{") & texts[_CORRUPT].isNull()
+        is_object = made("content").startswith("{") & texts[CORRUPT].isNull()
         faults = fn.when(
             ~fn.coalesce(is_object, fn.lit(False)),
             fault("undecodable", "the data is not a JSON object"),

@@ -10,8 +10,8 @@ from pyspark.sql import functions as fn
 from pyspark.sql.types import StringType, StructField, StructType
 
 from tidemark.pipeline import facts
-from tidemark.pipeline.decode.json_text import exact_numbers
-from tidemark.pipeline.decode.shape import FactShape, ledger, made, made_name
+from tidemark.pipeline.decode.json_text import PARSER, exact_numbers
+from tidemark.pipeline.decode.shape import CORRUPT, FactShape, ledger, made, made_name
 from tidemark.pipeline.time.messages import (
     MESSAGES_FIELD,
     RecordTimeColumns,
@@ -101,10 +101,18 @@ class TimeDecoder:
             error_code="invalid_event_time",
             error_message="the time of this event is missing or cannot be read",
         )
+        unreadable = shape.fact(
+            **place,
+            kind=facts.ERROR,
+            error_code="undecodable",
+            error_message="the messages of this record cannot be read",
+        )
         return fn.when(
             stream.isin(self.streams),
             fn.when(control == "end", shape.fact(**place, kind=facts.END, time_stream=stream))
-            .when(control.isNotNull() | made("time_stream").isNull(), None)
+            .when(control.isNotNull(), None)
+            .when(self._is_unreadable(), unreadable)
+            .when(made("time_stream").isNull(), None)
             .when(~stream.isin(self._timed), None)
             .when(made("time_ts").isNull(), error)
             .otherwise(tuple_of),
@@ -124,7 +132,7 @@ class TimeDecoder:
         # A schema finds a field of any name; a path would have to be escaped.
         shape = StructType([StructField(column, StringType())])
         data = fn.when(ledger("stream") == stream, ledger("data"))
-        return fn.from_json(exact_numbers(data), shape)[column]
+        return fn.from_json(exact_numbers(data), shape, PARSER)[column]
 
     def _moment(self) -> Column:
         moment = fn.lit(None).cast("timestamp")
@@ -144,7 +152,14 @@ class TimeDecoder:
         return ts
 
     def _of_messages(self) -> RecordTimeColumns:
-        shape = StructType([StructField(MESSAGES_FIELD, StringType())])
-        data = fn.when(ledger("stream").isin(self._records), ledger("data"))
-        messages = fn.from_json(data, shape)[MESSAGES_FIELD]
+        messages = self._record()[MESSAGES_FIELD]
         return record_time_columns(messages, self._plan.timed, self._registry)
+
+    def _is_unreadable(self) -> Column:
+        """Whether nobody knows if a record has a time."""
+        return self._record()[CORRUPT].isNotNull() if self._records else fn.lit(False)
+
+    def _record(self) -> Column:
+        shape = StructType([StructField(n, StringType()) for n in (MESSAGES_FIELD, CORRUPT)])
+        data = fn.when(ledger("stream").isin(self._records), ledger("data"))
+        return fn.from_json(data, shape, PARSER | {"columnNameOfCorruptRecord": CORRUPT})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Final
@@ -12,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from tidemark.pipeline import facts
 from tidemark.pipeline.calendar import period_columns
-from tidemark.pipeline.decode.json_text import exact_numbers, raw_member
+from tidemark.pipeline.decode.json_text import PARSER, exact_numbers, raw_member
 from tidemark.pipeline.decode.shape import (
     SPARK_TYPES,
     FactShape,
@@ -33,9 +34,11 @@ _COLUMNS: Final = (
     f" quantity {facts.VALUE_TYPE}, ts timestamp"
 )
 _WHERE, _VALUE = 0, 1
+_NAMES_META: Final = re.compile(r"\bmeta\b", re.IGNORECASE).search
 # What an event may be to a meter, besides a void and an adjustment.
 _TAKEN: Final = "taken"
 _FAILED: Final = "failed"
+_UNREADABLE: Final = "unreadable"
 _TOO_LARGE: Final = "too_large"
 _NO_FACT: Final = "no_fact"
 
@@ -124,7 +127,7 @@ class UsageDecoder:
         own = ("tenant_id", "metric", "customer_ref", "resource_id", "quantity")
         return (
             fn.when(ledger("stream") == self._stream, content),
-            fn.from_json(exact_numbers(made("meta_text")), "map<string,string>"),
+            fn.from_json(exact_numbers(made("meta_text")), "map<string,string>", PARSER),
             [
                 *(ledger(name).alias(name) for name in own),
                 fn.timestamp_micros(ledger("occurred_at")).alias("ts"),
@@ -153,6 +156,7 @@ class UsageDecoder:
         return fn.when(
             (ledger("stream") == self._stream) & (ledger("metric") == meter.metric),
             fn.when(control.isin(facts.VOID, facts.ADJUST), control)
+            .when(self._lacks_meta(meter), _UNREADABLE)
             .when(failed, _FAILED)
             .when(has_value & _value(view).isNull(), _TOO_LARGE)
             .when(has_value, _TAKEN)
@@ -160,10 +164,17 @@ class UsageDecoder:
             .when((control == facts.AMEND) | fn.lit(whole), _NO_FACT),
         )
 
+    def _lacks_meta(self, meter: MeterDefinition) -> Column:
+        """Whether the parser has not taken what a meter looks at."""
+        expressions = (meter.value, meter.where or "")
+        if not (meter.group_by or any(map(_NAMES_META, expressions))):
+            return fn.lit(False)
+        return made("meta_text").isNotNull() & made("meta").isNull()
+
     def _fact(self, view: int, meter: MeterDefinition, shape: FactShape) -> Column:
         control, parsed = ledger("control"), ledger("parsed")
         standing, period = fn.col(_standing_name(view)), fn.col(_period_name(meter))
-        wrong = standing.isin(_FAILED, _TOO_LARGE)
+        wrong = standing.isin(_FAILED, _UNREADABLE, _TOO_LARGE)
         adjusts = standing == facts.ADJUST
         placed = adjusts | (standing == _TAKEN)
         # An adjustment belongs to a period and to no group.
@@ -178,12 +189,14 @@ class UsageDecoder:
             ts=fn.when(placed, made("usage_ts")),
             value=fn.when(adjusts, ledger("quantity")).when(standing == _TAKEN, _value(view)),
             reason=fn.when(adjusts, parsed["reason"]),
-            error_code=fn.when(standing == _FAILED, "expression_failed").when(
-                standing == _TOO_LARGE, "value_out_of_range"
-            ),
+            error_code=fn.when(standing == _FAILED, "expression_failed")
+            .when(standing == _UNREADABLE, "undecodable")
+            .when(standing == _TOO_LARGE, "value_out_of_range"),
             error_message=fn.when(
                 standing == _FAILED, f"an expression of meter {meter.name} fails for this event"
-            ).when(
+            )
+            .when(standing == _UNREADABLE, "the meta cannot be read")
+            .when(
                 standing == _TOO_LARGE,
                 "the value does not have 19 digits before the point and 9 after",
             ),

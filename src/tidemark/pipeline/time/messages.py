@@ -50,11 +50,13 @@ def record_time_columns(
     from pyspark.sql import functions as fn
     from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
+    from tidemark.pipeline.decode.json_text import PARSER
+
     message_type = StructType(
         [StructField("stream", StringType()), StructField("data", StringType())]
     )
     timed = fn.filter(
-        fn.from_json(messages, ArrayType(message_type)),
+        fn.from_json(messages, ArrayType(message_type), PARSER),
         lambda message: message["stream"].isin(*declared),
     )
     first = fn.get(timed, fn.lit(0))
@@ -63,7 +65,8 @@ def record_time_columns(
         if time.column is None or time.type is None:
             raise ValueError(f"the stream {stream} declares no event time")
         # A schema finds a field of any name; a path would have to be escaped.
-        data = fn.from_json(first["data"], StructType([StructField(time.column, StringType())]))
+        shape = StructType([StructField(time.column, StringType())])
+        data = fn.from_json(first["data"], shape, PARSER)
         parsed = registry.resolve(time.type)(data[time.column])
         ts = fn.when(first["stream"] == stream, parsed).otherwise(ts)
     return RecordTimeColumns(first["stream"], ts)
