@@ -22,7 +22,7 @@ from tests.services.spark import CONNECTOR
 from tidemark.app.mirror import run_mirror
 from tidemark.config import Config
 from tidemark.ledger.port import LedgerStore
-from tidemark.mirror.messages import mirrored_checksum
+from tidemark.pipeline.kafka.asking import AskedLedger
 from tidemark.pipeline.kafka.source import FromKafka
 from tidemark.pipeline.reading import EventSource
 from tidemark.pipeline.running import Pipeline
@@ -161,11 +161,7 @@ def _run(pipeline: Pipeline) -> tuple[float, float]:
 def _from_kafka(
     config: Config, ledger: LedgerStore, loop: asyncio.AbstractEventLoop
 ) -> EventSource:
-    def checksum_of(sequence: int) -> int | None:
-        asked = mirrored_checksum(ledger, sequence)
-        return asyncio.run_coroutine_threadsafe(asked, loop).result()
-
-    return FromKafka(config, ledger.ledger_id, checksum_of, threading.Event())
+    return FromKafka(config, AskedLedger(ledger, loop), threading.Event())
 
 
 async def _count_rows(views: ViewsStore) -> int:

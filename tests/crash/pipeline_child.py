@@ -13,7 +13,6 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,9 +40,6 @@ async def run(job: dict[str, Any], spark: SparkTestConfig = SHARED_CONFIG) -> li
     if job["hold"] is not None:
         open_in_task = partial(held, Path(job["hold"]), open_in_task)
 
-    def wait(work: Coroutine[Any, Any, int | None]) -> int | None:
-        return asyncio.run_coroutine_threadsafe(work, loop).result()
-
     def fold() -> None:
         while True:
             try:
@@ -64,7 +60,7 @@ async def run(job: dict[str, Any], spark: SparkTestConfig = SHARED_CONFIG) -> li
             open_in_task,
             loop=loop,
             max_rows=job["max_rows"],
-            source=event_source(config, ledger, wait, threading.Event()),
+            source=event_source(config, ledger, loop, threading.Event()),
         )
         pipeline.prepare()
         pipeline.run(until_caught_up=not job["follow"])

@@ -4,21 +4,26 @@ which of them is missing."""
 from __future__ import annotations
 
 import random
-import re
+from itertools import repeat
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidemark.config.mirror_model import MirrorConfig
 from tidemark.ledger.port import CommitRow
+from tidemark.ledger.spelling import SpeltEvents
 from tidemark.mirror.messages import CommitRecord, commit_record, encode_commit, runs_of
-from tidemark.pipeline.kafka.checking import Found, TopicPlace, require_commit
+from tidemark.mirror.partitioning import chosen
+from tidemark.pipeline.kafka.checking import Found, require_commit
 from tidemark.pipeline.kafka.errors import KafkaDiffers
 from tidemark.pipeline.kafka.failures import spark_failure
+from tidemark.pipeline.kafka.places import TopicPlace, sent_to
 from tidemark.pipeline.kafka.planning import Partition, Range, commits_after, plans
 from tidemark.pipeline.output.batch import Frontier
 
 LEDGER = "L"
+PREFIX = "p."
 SECOND = 1_000_000
 
 
@@ -75,7 +80,7 @@ def test_commits_that_the_views_have_are_passed_over() -> None:
     records, _ = commits_of(1, [2, 0, 3, 1])
     frontier = Frontier(2, 2 * SECOND, b"", LEDGER)
     found = commits_after(as_read(records), frontier, LEDGER)
-    assert (found.commits, found.offset) == (records[2:], 4)
+    assert found.told == [(4, records[2]), (6, records[3])]
     assert found.latest == 4 * SECOND
     assert not found.repeated
     assert commits_after(as_read(records[2:]), frontier, LEDGER).commits == records[2:]
@@ -114,34 +119,56 @@ def test_a_batch_is_within_what_there_is_if_all_of_its_messages_are() -> None:
     assert not plan.is_within({("a", 0): Range(3, 8)})
 
 
-@given(st.integers(0, 1000), st.integers(1, 12), st.data())
+RUNS = st.sampled_from([None, None, "run-1", "run-2", "Lauf ä"])
+
+
+@given(st.integers(1, 50), st.lists(st.tuples(st.sampled_from("ab"), RUNS), min_size=1), st.data())
 def test_a_message_that_is_missing_is_named_with_the_place_where_it_was(
-    seed: int, size: int, data: st.DataObject
+    first: int, of_events: list[tuple[str, str | None]], data: st.DataObject
 ) -> None:
-    [record], at = commits_of(seed, [size])
-    places = {sequence: TopicPlace(*place) for sequence, place in at.items()}
+    count = data.draw(st.integers(1, 4), "partitions")
+    streams, keys = zip(*of_events, strict=True)
+    numbers = chosen(first, keys, repeat(range(count)))
+    offsets = dict[tuple[str, int], list[int]]()
+    places = dict[int, TopicPlace]()
+    for sequence, target in enumerate(zip(streams, numbers, strict=True), first):
+        taken = offsets.setdefault(target, [])
+        # Where a transaction ends, an offset has no message.
+        taken.append(taken[-1] + data.draw(st.integers(1, 2)) if taken else 7)
+        places[sequence] = TopicPlace(PREFIX + target[0], target[1], taken[-1])
+    commit = CommitRow(SECOND, first, first + len(of_events) - 1, bytes(32))
+    runs = {(PREFIX + stream, n): runs_of(taken) for (stream, n), taken in offsets.items()}
+    record = commit_record(LEDGER, commit, runs, 0, {})
     messages = {place: Found(sequence, 1) for sequence, place in places.items()}
-    gone = data.draw(st.sets(st.sampled_from(range(1, size + 1)), min_size=1))
+    gone = data.draw(st.sets(st.sampled_from(sorted(places)), min_size=1))
     for sequence in gone:
         # It is not there, or somebody else's is, or one of ours that belongs elsewhere.
-        instead = data.draw(st.sampled_from([None, 0, size + 1]))
+        instead = data.draw(st.sampled_from([None, 0, commit.last_sequence + 1]))
         messages[places[sequence]] = Found(instead, 1)
         if data.draw(st.booleans()):
             del messages[places[sequence]]
+    events = SpeltEvents(first, streams, keys, [b"{}"] * len(of_events))
+    # That it has another number than is set is no matter, if the others say which.
+    mirror = MirrorConfig(topic_prefix=PREFIX, partitions=count)
     with pytest.raises(KafkaDiffers) as raised:
-        require_commit(record, messages, {}.get)
-    said = raised.value.message
-    named = re.fullmatch(
-        r"the message of event (\d+) is missing in Kafka, at (.+): it was .*", said
+        require_commit(record, messages, lambda commit: events, mirror)
+    assert raised.value.message.startswith(
+        f"the message of event {min(gone)} is missing in Kafka, at {places[min(gone)]}: it was"
     )
-    assert named is not None
-    assert int(named[1]) == min(gone)
-    could_be = named[2].split(" or ")
-    assert str(places[min(gone)]) in could_be
-    # It cannot be at two places of one partition.
-    assert len({place.partition("@")[0] for place in could_be}) == len(could_be)
-    if len({places[sequence][:2] for sequence in gone}) == 1:
-        assert len(could_be) == 1
+
+
+def test_those_that_are_there_say_how_many_partitions_there_were() -> None:
+    """There were three, and four are set: either spreads this commit over the same places."""
+    keys = [None, None, "run-3", None]
+    assert chosen(1, keys, repeat(range(3))) == [1, 2, 0, 1]
+    assert chosen(1, keys, repeat(range(4))) == [1, 2, 1, 0]
+    commit = CommitRow(SECOND, 1, 4, bytes(32))
+    places = {("a", 1): [(5, 6)], ("a", 2): [(9, 9)], ("a", 0): [(7, 7)]}
+    record = commit_record(LEDGER, commit, places, 0, {})
+    events = SpeltEvents(1, ["a"] * 4, keys, [b"{}"] * 4)
+    there = {1: TopicPlace("a", 1, 5), 4: TopicPlace("a", 1, 6)}
+    assert sent_to("a", 4, 3, record, events, there) == TopicPlace("a", 0, 7)
+    assert sent_to("a", 4, 3, record, events, {}) == TopicPlace("a", 1, 6)
 
 
 @pytest.mark.parametrize(

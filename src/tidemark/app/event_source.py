@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 from tidemark.config import Config
 from tidemark.ledger.port import LedgerStore
 from tidemark.mirror.errors import client_needed
-from tidemark.mirror.messages import mirrored_checksum
 from tidemark.pipeline.reading import EventSource, FromLedger
 from tidemark.pipeline.source.frames import ledger_address
 
@@ -17,17 +15,15 @@ from tidemark.pipeline.source.frames import ledger_address
 def event_source(
     config: Config,
     ledger: LedgerStore,
-    wait: Callable[[Coroutine[Any, Any, int | None]], int | None],
+    loop: asyncio.AbstractEventLoop,
     stopping: threading.Event,
 ) -> EventSource:
-    """`wait` is for what the ledger is asked, from any thread."""
+    """`loop` is where the ledger lives; it must run while this is read."""
     if config.pipeline.source == "ledger":
         return FromLedger(ledger_address(config))
     # Loaded here: what it takes is there only for those who use Kafka.
     with client_needed():
+        from tidemark.pipeline.kafka.asking import AskedLedger
         from tidemark.pipeline.kafka.source import FromKafka
 
-    def checksum_of(sequence: int) -> int | None:
-        return wait(mirrored_checksum(ledger, sequence))
-
-    return FromKafka(config, ledger.ledger_id, checksum_of, stopping)
+    return FromKafka(config, AskedLedger(ledger, loop), stopping)

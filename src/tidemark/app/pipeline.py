@@ -206,7 +206,7 @@ class _Runner:
                 views,
                 partial(views_at, _absolute(views_place(config))),
                 loop=stores.loop,
-                source=event_source(config, ledger, stores.wait, self._stop),
+                source=event_source(config, ledger, stores.loop, self._stop),
                 stopping=self._stop,
             )
             pipeline.prepare()

@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from tidemark.errors import EventRejected
-from tidemark.ledger.port import CommitRow, LedgerStore
-from tidemark.ledger.spelling import SpeltEvents, spelt
+from tidemark.ledger.port import CommitRow
+from tidemark.ledger.spelling import SpeltEvents
 from tidemark.timestamps import format_timestamp, parse_timestamp
 
 COMMITS_TOPIC: Final = "tidemark.commits"
@@ -182,15 +182,6 @@ def commit_record(
 
 checksum_of: Final = zlib.crc32
 """It finds what was altered by a fault. What somebody forges, the chain of the ledger finds."""
-
-
-async def mirrored_checksum(ledger: LedgerStore, sequence: int) -> int | None:
-    """That of the message of an event; None if there is none."""
-    if (await ledger.head()).last_sequence < sequence:
-        return None
-    text = await ledger.read_text(sequence - 1, sequence)
-    [value] = spelt([text], sequence - 1, sequence).values
-    return checksum_of(value)
 
 
 def runs_of(offsets: Sequence[int]) -> list[Run]:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as fn
 
-from tidemark.mirror.messages import CommitRecord
+from tidemark.config import Config
+from tidemark.config.mirror_model import MirrorConfig
+from tidemark.ledger.spelling import SpeltEvents
+from tidemark.mirror.messages import CommitRecord, checksum_of
 from tidemark.pipeline.kafka.errors import KafkaDiffers
-from tidemark.pipeline.kafka.planning import BatchPlan, Partition
+from tidemark.pipeline.kafka.places import TopicPlace, places_of, sent_to
+from tidemark.pipeline.kafka.planning import BatchPlan
 
 NAMED: Final = 10
-"""So many of those that are too much, or of the places where one can be missing."""
+"""So many of those that are too much."""
 _SEQUENCE_MEMBER: Final = "ingressSequence"
 _HINT: Final = (
     "Nothing behind it is folded. Have the topics mirrored anew (docs/howto/kafka.md), or set"
@@ -37,17 +41,6 @@ class Seen(msgspec.Struct, frozen=True):
         return self.count + self.others - plan.event_count
 
 
-class TopicPlace(NamedTuple):
-    """Where a message is."""
-
-    topic: str
-    partition: int
-    offset: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}[{self.partition}]@{self.offset}"
-
-
 class Foreign(NamedTuple):
     """A message that is in a topic of the mirror, and that the mirror did not write."""
 
@@ -63,8 +56,8 @@ class Found(NamedTuple):
     checksum: int
 
 
-ValueOf = Callable[[int], int | None]
-"""The checksum that the message of an event should have, by its sequence, from the ledger."""
+EventsOf: TypeAlias = Callable[[CommitRecord], SpeltEvents]
+"""What the messages of a commit should be, from the ledger."""
 
 
 def observed(found: DataFrame, plan: BatchPlan) -> tuple[DataFrame, Observation]:
@@ -99,37 +92,41 @@ def foreign(found: DataFrame, plan: BatchPlan) -> list[Foreign]:
     return [Foreign(TopicPlace(*row[:3]), row[3]) for row in rows]
 
 
-def require_right(found: DataFrame, plan: BatchPlan, checksum_of: ValueOf) -> None:
+def require_right(found: DataFrame, plan: BatchPlan, events_of: EventsOf, config: Config) -> None:
     """Raises `KafkaDiffers`, naming the first message that is missing or is another."""
+
     rows = exact(found, plan).select(*TopicPlace._fields, "sequence", "checksum").collect()
     messages = {TopicPlace(*row[:3]): Found(row[3], int(row[4])) for row in rows}
     for commit in plan.commits:
-        require_commit(commit, messages, checksum_of)
+        require_commit(commit, messages, events_of, config.mirror)
 
 
 def require_commit(
-    commit: CommitRecord, messages: Mapping[TopicPlace, Found], checksum_of: ValueOf
+    commit: CommitRecord,
+    messages: Mapping[TopicPlace, Found],
+    events_of: EventsOf,
+    mirror: MirrorConfig,
 ) -> None:
     """The same for one commit, of which there are these messages."""
     sequences = range(int(commit.first), commit.last_sequence + 1)
     at: dict[int, TopicPlace] = {}
-    for place in _places(commit):
+    for place in places_of(commit):
         sequence = messages[place].sequence if place in messages else None
         if sequence is not None and sequence in sequences:
             at.setdefault(sequence, place)
     missing = [sequence for sequence in sequences if sequence not in at]
     if missing:
+        place_was = _place_of(missing[0], commit, events_of(commit), at, mirror)
         raise KafkaDiffers(
-            f"the message of event {missing[0]} is missing in Kafka, at"
-            f" {_named(_could_be_at(missing[0], commit, at))}: it was removed, or its topic is"
-            f" compacted or was made anew (of the commit at {commit.received_at},"
-            f" {len(missing):,} of {len(sequences):,} messages are missing)",
+            f"the message of event {missing[0]} is missing in Kafka, at {place_was}: it was"
+            " removed, or its topic is compacted or was made anew (of the commit at"
+            f" {commit.received_at}, {len(missing):,} of {len(sequences):,} messages are missing)",
             hint=_HINT,
         )
     if sum(messages[place].checksum for place in at.values()) == int(commit.checksum):
         return
-    for sequence in sequences:
-        if messages[at[sequence]].checksum != checksum_of(sequence):
+    for sequence, value in zip(sequences, events_of(commit).values, strict=True):
+        if messages[at[sequence]].checksum != checksum_of(value):
             raise KafkaDiffers(
                 f"the message of event {sequence} at {at[sequence]} is not what the ledger holds",
                 hint=_HINT,
@@ -140,39 +137,16 @@ def require_commit(
     )
 
 
-def _could_be_at(
-    sequence: int, commit: CommitRecord, at: Mapping[int, TopicPlace]
-) -> list[TopicPlace]:
-    """The places where the first event can have been that is missing: a commit tells where its
-    messages are, but not which is which. Those of a partition are in order, so in each it is the
-    first that is empty, if those around it leave room."""
-    filled = {place: number for number, place in at.items()}
-    partitions: dict[Partition, list[TopicPlace]] = {}
-    for place in _places(commit):
-        partitions.setdefault((place.topic, place.partition), []).append(place)
-    empty, fitting = [], []
-    for places in partitions.values():
-        index = next((n for n, place in enumerate(places) if place not in filled), None)
-        if index is None:
-            continue
-        empty.append(places[index])
-        before = (filled[place] for place in places[:index])
-        behind = (filled[place] for place in places[index:] if place in filled)
-        if all(n < sequence for n in before) and all(n > sequence for n in behind):
-            fitting.append(places[index])
-    return sorted(fitting or empty)
-
-
-def _named(places: Sequence[TopicPlace]) -> str:
-    more = len(places) - NAMED
-    named = [*map(str, places[:NAMED]), *([f"{more:,} other places"] if more > 0 else [])]
-    return " or ".join(named) or "a place of which the commit does not tell"
-
-
-def _places(commit: CommitRecord) -> Iterator[TopicPlace]:
-    for topic, partition, first, last in commit.runs():
-        for offset in range(first, last + 1):
-            yield TopicPlace(topic, partition, offset)
+def _place_of(
+    sequence: int,
+    commit: CommitRecord,
+    events: SpeltEvents,
+    there: Mapping[int, TopicPlace],
+    mirror: MirrorConfig,
+) -> TopicPlace | str:
+    """Where its message was; the topic, if the commit was not written by this mirror."""
+    topic = mirror.topic_prefix + events.streams[sequence - events.first_sequence]
+    return sent_to(topic, mirror.partitions, sequence, commit, events, there) or topic
 
 
 def _joined(found: DataFrame, plan: BatchPlan, how: str) -> DataFrame:

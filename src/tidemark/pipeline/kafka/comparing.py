@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, compress, islice, repeat
+from itertools import chain, islice
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaException
@@ -22,8 +21,6 @@ from tidemark.mirror.messages import (
     CommitRecord,
     checksum_of,
 )
-from tidemark.mirror.partitioning import chosen
-from tidemark.mirror.places import Place
 from tidemark.mirror.position import (
     MessagesGone,
     decoded,
@@ -33,12 +30,12 @@ from tidemark.mirror.position import (
     reading,
     sequence_of,
 )
+from tidemark.pipeline.kafka.places import TopicPlace, places_of, sent_to
 from tidemark.pipeline.kafka.planning import Partition, Range, plans
 from tidemark.pipeline.landing.comparing import BlockDifference, Compared
 
 NAME: Final = "kafka"
 _ALL: Final = 1 << 62
-_MOST_TRIES: Final = 1_000
 _NOTHING: Final = Range(0, 0)
 _FOREIGN: Final = "the mirror has not written this message"
 _MISSING: Final = "a message is missing"
@@ -154,15 +151,14 @@ class _Topics:
                 raise refused
             position = first
 
-    def counts_of(self, topic: str) -> Iterator[int]:
-        """How many partitions a topic may have had, the likeliest first."""
-        yield len(self._partitions_of(topic)) or self._made_with
-        yield from range(1, _MOST_TRIES)
+    def likely_partitions(self, topic: str) -> int:
+        """How many partitions a topic has, or else may have had."""
+        return len(self._partitions_of(topic)) or self._made_with
 
-    def why_missing(self, topic: str, place: Place) -> str:
+    def why_missing(self, place: TopicPlace) -> str:
         """Nothing, if it is gone from among others that are there."""
-        there = self.bounds((topic, place.partition))
-        if topic in self._removed:
+        there = self.bounds((place.topic, place.partition))
+        if place.topic in self._removed:
             return ": its topic is gone"
         if place.offset >= there.end:
             return ": its topic was made anew"
@@ -177,7 +173,7 @@ class _Topics:
             for message in messages(self._consumer, *partition, begin, high):
                 sequence = sequence_of(message) or 0
                 if not sequence or first_told <= sequence <= last_sequence:
-                    raise _Differs(BlockDifference(_place(message), _FOREIGN))
+                    raise _Differs(BlockDifference(str(_place(message)), _FOREIGN))
 
     def first_event(self) -> tuple[int, str] | None:
         """The first sequence that a partition begins with, and where that is."""
@@ -187,7 +183,7 @@ class _Topics:
             for message in islice(messages(self._consumer, *partition, low, high), 1):
                 sequence = sequence_of(message)
                 if sequence is not None:
-                    begins.append((sequence, _place(message)))
+                    begins.append((sequence, str(_place(message))))
         return min(begins, default=None)
 
     def _partitions_of(self, topic: str) -> Collection[int]:
@@ -278,12 +274,7 @@ def _compare_events(
 ) -> int:
     """How many messages are gone that may be. `unread` is where a partition begins."""
     [plan] = plans(records, _ALL, topics.read_to, unread)
-    named = {
-        (topic, partition, offset)
-        for record in records
-        for topic, partition, first, last in record.runs()
-        for offset in range(first, last + 1)
-    }
+    named = {place for record in records for place in places_of(record)}
     sequences = range(events.first_sequence, events.first_sequence + len(events.values))
     found: dict[int, Received] = {}
     cut_off: set[str] = set()
@@ -294,11 +285,11 @@ def _compare_events(
         before = 0
         for message in topics.left(partition, wanted, there):
             sequence = sequence_of(message) or 0
-            if (*partition, message.offset()) not in named or sequence not in sequences:
-                raise _Differs(BlockDifference(_place(message), _FOREIGN))
+            if _place(message) not in named or sequence not in sequences:
+                raise _Differs(BlockDifference(str(_place(message)), _FOREIGN))
             if sequence <= before:
                 what = "a message is not in order"
-                raise _Differs(BlockDifference(_place(message), what, str(sequence)))
+                raise _Differs(BlockDifference(str(_place(message)), what, str(sequence)))
             before = sequence
             found[sequence] = message
     gone = 0
@@ -307,11 +298,11 @@ def _compare_events(
         if message_there is None:
             # Retention and compaction take what is old, and neither a topic nor its end.
             if not topics.may_forget or topic in cut_off:
-                raise _Differs(_missing(topics, topic, sequence, records, events))
+                raise _Differs(_missing(topics, topic, sequence, records, events, found))
             gone += 1
         elif (message_there.topic(), message_there.value()) != (topic, value):
             what = "a message differs"
-            raise _Differs(BlockDifference(_place(message_there), what, str(sequence)))
+            raise _Differs(BlockDifference(str(_place(message_there)), what, str(sequence)))
     if sum(map(checksum_of, events.values)) != plan.checksum:
         raise _Differs(BlockDifference(_name(records[0]), "the checksum of a commit differs"))
     return gone
@@ -323,45 +314,19 @@ def _missing(
     sequence: int,
     records: Sequence[CommitRecord],
     events: SpeltEvents,
+    found: Mapping[int, Received],
 ) -> BlockDifference:
     record = next(record for record in records if record.last_sequence >= sequence)
-    place = _sent_to(topic, topics.counts_of(topic), sequence, record, events)
+    there = {number: _place(message) for number, message in found.items()}
+    likely = topics.likely_partitions(topic)
+    place = sent_to(topic, likely, sequence, record, events, there)
     if place is None:
         return BlockDifference(topic, _MISSING, str(sequence))
-    what = _MISSING + topics.why_missing(topic, place)
-    return BlockDifference(f"{topic}[{place.partition}]@{place.offset}", what, str(sequence))
+    return BlockDifference(str(place), _MISSING + topics.why_missing(place), str(sequence))
 
 
-def _sent_to(
-    topic: str, counts: Iterable[int], sequence: int, record: CommitRecord, events: SpeltEvents
-) -> Place | None:
-    """Where the message of an event was, by its turn among those of its commit.
-
-    How many partitions its topic had then is not told, and the topic may be gone: it is the first
-    of `counts` that spreads the events of the commit in the way that its record tells of.
-    """
-    told = {
-        int(number): [n for first, last in runs for n in range(int(first), int(last) + 1)]
-        for number, runs in record.offsets.get(topic, {}).items()
-    }
-    # In the order of the first event of each.
-    shares = [(partition, len(offsets)) for partition, offsets in told.items()]
-    first = int(record.first)
-    begin = first - events.first_sequence
-    of_commit = slice(begin, begin + record.last_sequence - first + 1)
-    keys, streams = events.causality_keys[of_commit], events.streams[of_commit]
-    is_beside = [stream == streams[sequence - first] for stream in streams]
-    turn = sum(is_beside[: sequence - first])
-    for count in counts:
-        sent_to = [*compress(chosen(first, keys, repeat(range(count))), is_beside)]
-        if [*Counter(sent_to).items()] == shares:
-            partition = sent_to[turn]
-            return Place(partition, told[partition][sent_to[:turn].count(partition)])
-    return None
-
-
-def _place(message: Received) -> str:
-    return f"{message.topic()}[{message.partition()}]@{message.offset()}"
+def _place(message: Received) -> TopicPlace:
+    return TopicPlace(message.topic() or "", message.partition() or 0, message.offset() or 0)
 
 
 def _name(record: CommitRecord) -> str:

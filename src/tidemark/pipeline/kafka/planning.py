@@ -55,16 +55,25 @@ class BatchPlan(msgspec.Struct, frozen=True):
         )
 
 
+class Told(NamedTuple):
+    """A commit, and the offset of the record that tells of it."""
+
+    offset: int
+    commit: CommitRecord
+
+
 class NewCommits(msgspec.Struct, frozen=True):
     """What records of the topic of commits tell that the views do not have yet."""
 
-    commits: Sequence[CommitRecord]
-    offset: int
-    """Of the first of them, if there is one."""
-    repeated: Sequence[tuple[int, CommitRecord]]
-    """Offsets and records of commits that had been told already, which the mirror never does."""
+    told: Sequence[Told]
+    repeated: Sequence[Told]
+    """What had been told already, which the mirror never does."""
     latest: int
     """When the last commit was received of which they tell, new or not."""
+
+    @property
+    def commits(self) -> Sequence[CommitRecord]:
+        return [commit for _, commit in self.told]
 
 
 def commits_after(
@@ -81,16 +90,15 @@ def commits_after(
     reached, last = 0, 0
     if frontier is not None:
         reached, last = frontier.received_at, frontier.ingress_sequence
-    commits: list[CommitRecord] = []
-    repeated: list[tuple[int, CommitRecord]] = []
-    first_offset = 0
+    told: list[Told] = []
+    repeated: list[Told] = []
     for offset, value in values:
         commit = _decoded(offset, value)
         if commit.ledger_id != ledger_id:
             raise _differs(offset, f"is of the ledger {commit.ledger_id}, and not of {ledger_id}")
         received_at = commit.received_at_us
         if received_at <= latest:
-            repeated.append((offset, commit))
+            repeated.append(Told(offset, commit))
         latest = max(latest, received_at)
         if received_at <= reached:
             continue
@@ -98,11 +106,9 @@ def commits_after(
             raise _differs(
                 offset, f"begins with sequence {commit.first}, and the one before ends with {last}"
             )
-        if not commits:
-            first_offset = offset
         reached, last = received_at, commit.last_sequence
-        commits.append(commit)
-    return NewCommits(commits, first_offset, repeated, latest)
+        told.append(Told(offset, commit))
+    return NewCommits(told, repeated, latest)
 
 
 def plans(

@@ -1,4 +1,5 @@
-"""Where the messages end that are folded already: what others wrote behind them is found, too."""
+"""From where on to read: where what is folded ends, so that what others wrote behind it is found,
+too."""
 
 from __future__ import annotations
 
@@ -6,10 +7,13 @@ import contextlib
 from typing import Final, NamedTuple
 
 import msgspec
+from confluent_kafka import KafkaException, TopicPartition
 
 from tidemark.config import Config
+from tidemark.mirror.errors import MirrorRefused
+from tidemark.mirror.kafka import ANSWER_WITHIN_S, failure
 from tidemark.mirror.messages import COMMITS_TOPIC, decode_commit
-from tidemark.mirror.position import ends, messages, reading
+from tidemark.mirror.position import ends, last_commit, messages, partitions_of, reading
 from tidemark.pipeline.kafka.errors import brokers_asked
 from tidemark.pipeline.kafka.planning import Partition
 
@@ -23,6 +27,31 @@ class Reached(NamedTuple):
 
     ends: dict[Partition, int]
     elsewhere: int | None
+
+
+def is_found_by_time(config: Config, received_at: int) -> bool:
+    """Whether brokers find the commits from a time on, if there are any.
+
+    They find none where records before them were removed and the rest of their segment was not.
+    Raises `KafkaUnavailable` if they do not answer.
+    """
+    topic = config.mirror.topic_prefix + COMMITS_TOPIC
+    with brokers_asked(), reading(config) as consumer:
+        if not partitions_of(consumer, topic):
+            return True
+        asked = TopicPartition(topic, 0, received_at // 1000)
+        try:
+            [found] = consumer.offsets_for_times([asked], timeout=ANSWER_WITHIN_S)
+        except KafkaException as error:
+            raise failure(error, f"asking for commits by their time in {topic}") from error
+        if found.offset >= 0:
+            return True
+        try:
+            last = last_commit(consumer, topic)
+        except MirrorRefused:
+            # It is none: whoever reads on says so.
+            return False
+        return last is None or last.received_at_us < received_at
 
 
 def reached_before(config: Config, ledger_id: str, offset: int) -> Reached:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -12,12 +13,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.config import Config
 from tidemark.errors import TidemarkError
-from tidemark.mirror.messages import CommitRecord
 from tidemark.pipeline.kafka import checking
+from tidemark.pipeline.kafka.asking import AskedLedger
 from tidemark.pipeline.kafka.failures import spark_failure
 from tidemark.pipeline.kafka.finishing import Finished
-from tidemark.pipeline.kafka.planning import BatchPlan, commits_after, plans
-from tidemark.pipeline.kafka.resuming import Reached, reached_before
+from tidemark.pipeline.kafka.history import require_same_commits
+from tidemark.pipeline.kafka.planning import BatchPlan, Told, commits_after, plans
+from tidemark.pipeline.kafka.resuming import Reached, is_found_by_time, reached_before
 from tidemark.pipeline.kafka.topics import commits_stream, messages, source_rows
 from tidemark.pipeline.output.batch import Frontier
 from tidemark.pipeline.reading import Fold, FoldedBatch, no_check
@@ -29,18 +31,12 @@ log = logging.getLogger(__name__)
 
 
 class FromKafka:
-    """The mirror's topics. `checksum_of` is asked only when something is wrong."""
+    """The mirror's topics. The ledger is asked for its commits, and for events only when something
+    is wrong."""
 
-    def __init__(
-        self,
-        config: Config,
-        ledger_id: str,
-        checksum_of: checking.ValueOf,
-        stopping: threading.Event,
-    ) -> None:
+    def __init__(self, config: Config, ledger: AskedLedger, stopping: threading.Event) -> None:
         self._config = config
-        self._ledger_id = ledger_id
-        self._checksum_of = checksum_of
+        self._ledger = ledger
         self._stopping = stopping
         self._finished = Finished(config, stopping)
         self._frontier: Callable[[], Frontier | None] = lambda: None
@@ -61,8 +57,12 @@ class FromKafka:
         # Behind a frontier, that is found out when it is known which commits come next.
         self._reached = Reached({}, elsewhere=0) if start is None else None
         self._latest = 0
+        known = start
+        if start is not None and not is_found_by_time(self._config, start.received_at):
+            # From the first on: those that are folded are passed over.
+            known = None
         try:
-            return commits_stream(spark, self._config, start, max_rows)
+            return commits_stream(spark, self._config, known, max_rows)
         except (PySparkException, Py4JError) as error:
             failure = self.failure(error)
             if failure is None:
@@ -74,16 +74,20 @@ class FromKafka:
     ) -> Iterator[FoldedBatch]:
         self._frontier = frontier
         records = sorted((row["offset"], bytes(row["value"])) for row in taken.collect())
-        new = commits_after(records, frontier(), self._ledger_id, self._latest)
+        new = commits_after(records, frontier(), self._ledger.ledger_id, self._latest)
         self._latest = new.latest
         _tell_repeated(new.repeated)
-        if not new.commits:
+        if not new.told:
             return
         if self._reached is None:
-            self._reached = reached_before(self._config, self._ledger_id, new.offset)
+            first = new.told[0].offset
+            self._reached = reached_before(self._config, self._ledger.ledger_id, first)
+        unread = iter(new.told)
         for plan in plans(new.commits, self._max_rows, *self._reached):
             if self._stopping.is_set():
                 return
+            told = [*islice(unread, len(plan.commits))]
+            require_same_commits(told, frontier(), self._ledger.commits_after)
             yield self._batch(taken.sparkSession, plan, frontier())
 
     def failure(self, error: BaseException) -> TidemarkError | None:
@@ -101,7 +105,7 @@ class FromKafka:
         worth = min(parts_at_once(spark), plan.event_count // MIN_ROWS_PER_PARTITION)
         found = messages(spark, self._config, there, self._partitions or worth)
         if not plan.is_within(there):
-            checking.require_right(found, plan, self._checksum_of)
+            self._require_right(found, plan)
         return self._folded(found, found, plan, before)
 
     def _folded(
@@ -114,13 +118,16 @@ class FromKafka:
             seen = checking.seen(observation)
             if seen.is_right(plan):
                 return None
-            checking.require_right(found, plan, self._checksum_of)
+            self._require_right(found, plan)
             # There is only too much.
             if taken is found:
                 _tell_foreign(checking.foreign(found, plan), seen.foreign_count(plan))
             return self._folded(checking.exact(found, plan), found, plan, before)
 
         return FoldedBatch(self._fold(source_rows(ours, plan, before)), check)
+
+    def _require_right(self, found: DataFrame, plan: BatchPlan) -> None:
+        checking.require_right(found, plan, self._ledger.events_of, self._config)
 
 
 def _tell_foreign(named: Sequence[checking.Foreign], count: int) -> None:
@@ -134,7 +141,7 @@ def _tell_foreign(named: Sequence[checking.Foreign], count: int) -> None:
     )
 
 
-def _tell_repeated(repeated: Sequence[tuple[int, CommitRecord]]) -> None:
+def _tell_repeated(repeated: Sequence[Told]) -> None:
     _tell(
         [
             f"the record at offset {offset} of the topic of commits tells once more of the commit"
