@@ -12,7 +12,7 @@ from pyspark.sql import functions as fn
 
 from tidemark.config import Config
 from tidemark.mirror.messages import COMMITS_TOPIC, SEQUENCE_HEADER, CommitRecord
-from tidemark.pipeline.decode.json_text import raw_member
+from tidemark.pipeline.decode.json_text import PARSER, value_at, value_begin
 from tidemark.pipeline.kafka.planning import BatchPlan, Partition, Range
 from tidemark.pipeline.output.batch import Frontier
 from tidemark.pipeline.source.schema import (
@@ -42,9 +42,7 @@ _MEMBERS: Final = {
 }
 _CONTENTS: Final = ("meta", "data")
 _UNREADABLE: Final = "dataText"
-_ENVELOPE: Final = ", ".join(
-    f"`{name}` string" for name in (*_MEMBERS.values(), *_CONTENTS, _UNREADABLE)
-)
+_ENVELOPE: Final = ", ".join(f"`{name}` string" for name in (*_MEMBERS.values(), _UNREADABLE))
 _TIMES: Final = ("received_at", "occurred_at")
 # All of them are held in memory, and each names every topic: some kilobytes where there are many.
 _COMMITS_AT_ONCE: Final = 50_000
@@ -122,8 +120,7 @@ def source_rows(found: DataFrame, plan: BatchPlan, before: Frontier | None) -> D
     spark = found.sparkSession
     commits = spark.createDataFrame(_commit_rows(plan.commits, before))
     times = fn.broadcast(commits.select("received_at", "previous_received_at"))
-    texts = found.select(fn.col("value").cast("string").alias("text"))
-    parsed = texts.select("text", fn.from_json("text", _ENVELOPE).alias("event"))
+    parsed = _parsed(found.select(fn.col("value").cast("string").alias("text")))
     columns = {name: _column(name) for name in EVENT_COLUMNS}
     events = parsed.select(
         fn.lit(EVENT).alias("record"), *(column.alias(n) for n, column in columns.items())
@@ -131,16 +128,25 @@ def source_rows(found: DataFrame, plan: BatchPlan, before: Frontier | None) -> D
     return events.unionByName(commits, allowMissingColumns=True).select(SPARK_SCHEMA.names)
 
 
+def _parsed(texts: DataFrame) -> DataFrame:
+    """The members of messages as `event`, and as `content` what was sent freely, as it was written.
+
+    The parser does not see that: it would spell its numbers otherwise, and not take all of it.
+    """
+    text, begin, content = fn.col("text"), fn.col("begin"), fn.col("content")
+    behind = fn.substring(text, begin + fn.length(content), fn.length(text))
+    rest = fn.concat(fn.substring(text, fn.lit(1), begin - 1), fn.lit("null"), behind)
+    return (
+        texts.select(text, value_begin(text, _CONTENTS).alias("begin"))
+        .select("*", value_at(text, begin).alias("content"))
+        .select("content", fn.coalesce(rest, text).alias("rest"))
+        .select("content", fn.from_json("rest", _ENVELOPE, PARSER).alias("event"))
+    )
+
+
 def _column(name: str) -> Column:
     if name == "data":
-        # As it was written: the parser would spell its numbers otherwise.
-        return fn.coalesce(
-            *(
-                fn.when(fn.col("event")[content].isNotNull(), raw_member(fn.col("text"), content))
-                for content in _CONTENTS
-            ),
-            fn.col("event")[_UNREADABLE],
-        )
+        return fn.coalesce("content", fn.col("event")[_UNREADABLE])
     text = fn.col("event")[_MEMBERS[name]]
     if name in _TIMES:
         return fn.unix_micros(text.try_cast("timestamp"))
