@@ -39,6 +39,13 @@ def views(home: Path, statement: str) -> list[tuple[Any, ...]]:
         return connection.execute(statement).fetchall()
 
 
+def told(home: Path) -> list[Any]:
+    """The code of what the ledger was told that keeps the pipeline from going on."""
+    with closing(sqlite3.connect(home / "state" / "ledger.db")) as connection:
+        rows = connection.execute("SELECT code FROM copies WHERE name = 'pipeline'")
+        return [code for (code,) in rows]
+
+
 @pytest.fixture(scope="module")
 def folded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ran]:
     """A ledger of three days, folded once; who changes something works on a copy."""
@@ -127,8 +134,10 @@ def test_it_follows_the_ledger_survives_its_java_and_stops_in_order(home: Path) 
         os.kill(java, signal.SIGKILL)
         wait_until(lambda: part()["state"] == "degraded")
         assert "spark.log" in part()["reason"]
+        wait_until(lambda: told(home) == ["spark_unavailable"])
         assert counted("2026-03-05T00:00:00.000000Z")
         assert part()["state"] == "ready"
+        assert told(home) == [None]
 
         [java] = java_of(pipeline.pid)
         asked_at = time.monotonic()
@@ -255,9 +264,18 @@ def test_a_ledger_from_an_old_backup_is_named_also_when_it_went_on_since(
 ) -> None:
     _as_old_backup(home / "state" / "ledger.db", _other_ledger(tmp_path, days=2))
     _assert_rewound(home, "the views hold 36 events, and the ledger ends at 25")
-    with started("serve", "--json", cwd=home) as server:
+    # A server that works in another directory, as on another machine, knows it too.
+    env = {
+        "TIDEMARK_STATE_DIR": str(tmp_path / "elsewhere"),
+        "TIDEMARK_LEDGER__URL": f"sqlite:///{home / 'state' / 'ledger.db'}",
+        "TIDEMARK_VIEW_STORE__URL": f"sqlite:///{home / 'state' / 'views.db'}",
+    }
+    with started("serve", "--json", cwd=home, env=env) as server:
         assert server.stdout is not None
         url = json.loads(server.stdout.readline())["url"]
+        part = call(url, "GET", "/readyz").json["parts"]["pipeline"]
+        assert (part["state"], part["lastSequence"]) == ("degraded", "36")
+        assert "the views hold 36 events" in part["reason"]
         event = {**USAGE, "ts": "2026-03-04T00:00:00Z"}
         assert call(url, "POST", "/v1/events", json={"events": [event]}).json["accepted"] == 1
         assert stop(server).code == 0

@@ -21,6 +21,8 @@ from tidemark.ops.health import STALLED_AFTER_S, stalled
 from tidemark.ops.lag import Lag
 from tidemark.ops.lag_metrics import LagNumbers
 from tidemark.ops.parts import Part, worst_state
+from tidemark.ops.pipeline_status import SILENT_AFTER_US as PIPELINE_SILENT_US
+from tidemark.ops.pipeline_status import reason_told
 from tidemark.pipeline.landing.clickhouse import ClickHouseTable
 from tidemark.pipeline.landing.parquet import ParquetDirectory
 
@@ -87,6 +89,16 @@ def test_a_pipeline_stands_still_if_it_does_not_move_though_something_waits() ->
     assert stalled(Progress(None, 1, STALLED_AFTER_S), long_us)
     assert not stalled(Progress(None, 1, STALLED_AFTER_S - 1), 10 * long_us)
     assert not stalled(Progress(None, 1, 10 * STALLED_AFTER_S), long_us - MICROS_PER_SECOND)
+
+
+def test_a_pipeline_elsewhere_says_what_keeps_it_from_going_on() -> None:
+    assert reason_told(None, NOW) == ""
+    assert reason_told(CopyState("pipeline", 7, NOW, NOW), NOW) == ""
+    said = CopyState("pipeline", 7, NOW, NOW, AWAY)
+    assert reason_told(said, NOW + PIPELINE_SILENT_US) == "Kafka is away. Look at the brokers."
+    assert reason_told(said, NOW + PIPELINE_SILENT_US + MICROS_PER_SECOND) == (
+        "its process was last heard of 121 s ago. It said: Kafka is away. Look at the brokers."
+    )
 
 
 def samples(parts: dict[str, Part]) -> set[str]:

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -29,10 +29,10 @@ from tidemark.clock import MICROS_PER_SECOND, SystemClock
 from tidemark.config import Config
 from tidemark.errors import LedgerUnavailable, TidemarkError
 from tidemark.ledger.opening import open_ledger
-from tidemark.ledger.port import LedgerStore
+from tidemark.ledger.port import CopyState, LedgerStore
 from tidemark.ledger.sequencer import Head
 from tidemark.live.triggers.opening import oldest_position
-from tidemark.ops.pipeline_status import PipelineStatus
+from tidemark.ops.pipeline_status import PIPELINE, PipelineStatus
 from tidemark.pipeline.decode.stage import Decoder
 from tidemark.pipeline.definitions import Definitions
 from tidemark.pipeline.errors import SparkUnavailable
@@ -149,6 +149,8 @@ class _Runner:
         self._failing_since_us = 0
         self._pause_s = FIRST_PAUSE_S
         self._goal: Head | None = None
+        # What the one before has told the ledger is not known.
+        self._has_told_wrong = True
 
     def run(self) -> None:
         while not self._stop.is_set():
@@ -170,7 +172,7 @@ class _Runner:
 
     def _pause_after(self, error: Exception) -> None:
         """Wait for what may pass; raise what will not."""
-        told = error if isinstance(error, TidemarkError) else _died(error)
+        told = _as_told(error)
         self._status.failed(told)
         if not self._may_pass(told):
             if told is error:
@@ -193,38 +195,47 @@ class _Runner:
         return False
 
     def _run_once(self) -> None:
+        with closing(self._stores, open_ledger(self._config, self._clock)) as ledger:
+            try:
+                with closing(self._stores, open_views(self._config)) as views:
+                    self._query(ledger, views)
+            except Exception as error:
+                if not self._stop.is_set():
+                    self._tell_wrong(ledger, _as_told(error))
+                raise
+
+    def _query(self, ledger: LedgerStore, views: ViewsStore) -> None:
         config, stores = self._config, self._stores
-        with _opened(config, stores, self._clock) as (ledger, views):
-            stores.wait(self._look_at(ledger, views))
-            spark = start_session(spark_settings(config), state_dir=config.state_dir)
-            if self._stop.is_set():
-                return
-            pipeline = Pipeline(
-                spark,
-                config,
-                ledger,
-                views,
-                partial(views_at, _absolute(views_place(config))),
-                loop=stores.loop,
-                source=event_source(config, ledger, stores.loop, self._stop),
-                stopping=self._stop,
-            )
-            pipeline.prepare()
-            self._has_started = True
-            self._reached = pipeline.frontier
-            self._status.clear()
-            with (
-                stores.beside(self._watch(pipeline, ledger)),
-                stores.beside(self._forget(views)),
-            ):
-                try:
-                    self._follow(pipeline, ledger)
-                finally:
-                    self._reached = pipeline.frontier
-            if self._until_caught_up and not self._stop.is_set():
-                # A run may be too short for its turn to come.
-                stores.wait(_try_to_prune(config, views))
-            stores.wait(self._tell(pipeline, ledger))
+        stores.wait(self._look_at(ledger, views))
+        spark = start_session(spark_settings(config), state_dir=config.state_dir)
+        if self._stop.is_set():
+            return
+        pipeline = Pipeline(
+            spark,
+            config,
+            ledger,
+            views,
+            partial(views_at, _absolute(views_place(config))),
+            loop=stores.loop,
+            source=event_source(config, ledger, stores.loop, self._stop),
+            stopping=self._stop,
+        )
+        pipeline.prepare()
+        self._has_started = True
+        self._reached = pipeline.frontier
+        self._status.clear()
+        with (
+            stores.beside(self._watch(pipeline, ledger)),
+            stores.beside(self._forget(views)),
+        ):
+            try:
+                self._follow(pipeline, ledger)
+            finally:
+                self._reached = pipeline.frontier
+        if self._until_caught_up and not self._stop.is_set():
+            # A run may be too short for its turn to come.
+            stores.wait(_try_to_prune(config, views))
+        stores.wait(self._tell(pipeline, ledger))
 
     def _follow(self, pipeline: Pipeline, ledger: LedgerStore) -> None:
         if not self._until_caught_up:
@@ -264,6 +275,26 @@ class _Runner:
             frontier = pipeline.frontier
             self._on_progress(_standing(frontier, await ledger.head()))
             self._high_water.reached(frontier)
+            if self._has_told_wrong:
+                await self._tell_ledger(ledger, frontier, None)
+                self._has_told_wrong = False
+
+    def _tell_wrong(self, ledger: LedgerStore, error: TidemarkError) -> None:
+        """For servers that do not work in this state directory."""
+        self._has_told_wrong = True
+        # The pipeline goes on whether this is heard or not, and one that is away cannot hear.
+        if not isinstance(error, LedgerUnavailable):
+            with contextlib.suppress(TidemarkError):
+                self._stores.wait(self._tell_ledger(ledger, self._reached, error))
+
+    async def _tell_ledger(
+        self, ledger: LedgerStore, reached: Frontier | None, error: TidemarkError | None
+    ) -> None:
+        sequence, received_at = (
+            (0, 0) if reached is None else (reached.ingress_sequence, reached.received_at)
+        )
+        now_us = self._clock.wall_us()
+        await ledger.tell_copy(CopyState(PIPELINE, sequence, received_at, now_us, error))
 
     async def _forget(self, views: ViewsStore) -> None:
         while True:
@@ -309,6 +340,10 @@ def _standing(frontier: Frontier | None, head: Head) -> Standing:
     return Standing(sequence, head.last_sequence, lag_us / MICROS_PER_SECOND)
 
 
+def _as_told(error: Exception) -> TidemarkError:
+    return error if isinstance(error, TidemarkError) else _died(error)
+
+
 def _died(error: Exception) -> SparkUnavailable:
     said = (str(error).strip() or type(error).__name__).splitlines()[0]
     if isinstance(error, ConnectionError | Py4JNetworkError):
@@ -317,17 +352,6 @@ def _died(error: Exception) -> SparkUnavailable:
         f"the query died: {said}",
         hint="Look at spark/spark.log in the state directory; what is committed is safe.",
     )
-
-
-@contextlib.contextmanager
-def _opened(
-    config: Config, stores: StoreLoop, clock: SystemClock
-) -> Iterator[tuple[LedgerStore, ViewsStore]]:
-    with (
-        closing(stores, open_ledger(config, clock)) as ledger,
-        closing(stores, open_views(config)) as views,
-    ):
-        yield ledger, views
 
 
 def only_one_pipeline(state_dir: Path) -> AbstractContextManager[None]:

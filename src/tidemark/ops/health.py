@@ -21,7 +21,7 @@ from tidemark.ops.lag import Lags
 from tidemark.ops.metrics import Metrics
 from tidemark.ops.opened_views import OpenedViews
 from tidemark.ops.parts import UNMEASURED, Part, reason_of, worst_state
-from tidemark.ops.pipeline_status import PipelineStatus
+from tidemark.ops.pipeline_status import PIPELINE, PipelineStatus, reason_told
 from tidemark.pipeline.output.batch import Frontier
 from tidemark.timestamps import format_timestamp
 from tidemark.web.messages import Request, Response, json_response
@@ -166,7 +166,7 @@ class Health:
     ) -> dict[str, Part]:
         return {
             **await self._copies.parts(told, head),
-            "pipeline": await self._pipeline_part(frontier, head),
+            "pipeline": await self._pipeline_part(frontier, head, told.get(PIPELINE)),
             "delivery": await self._delivery.part(delivering, head),
         }
 
@@ -179,7 +179,7 @@ class Health:
         """Only what other stores know is known."""
         return {
             **self._copies.unknown(untold(error)),
-            "pipeline": await self._pipeline_part(frontier, None),
+            "pipeline": await self._pipeline_part(frontier, None, None),
             "delivery": await self._delivery.part(delivering, None),
         }
 
@@ -200,10 +200,13 @@ class Health:
         return self._live()
 
     async def _pipeline_part(
-        self, frontier: Frontier | TidemarkError | None, head: Head | None
+        self,
+        frontier: Frontier | TidemarkError | None,
+        head: Head | None,
+        said: CopyState | None,
     ) -> Part:
         """How far the views are. Events can be taken without them, so they are never the reason
-        for a 503."""
+        for a 503. `said` is what the pipeline has told the ledger."""
         if not self._views.has_any:
             return Part("disabled", "there are no meters and no views")
         if isinstance(frontier, TidemarkError):
@@ -218,8 +221,8 @@ class Health:
         if frontier is not None and frontier.ledger_id != self._store.ledger_id:
             reason = "the views were made from another ledger"
         told = self._status.error()
-        if told is not None:
-            reason = reason_of(told)
+        told_reason = reason_told(said, self._clock.wall_us()) if told is None else reason_of(told)
+        reason = told_reason or reason
         return Part(
             "degraded" if reason else "ready",
             reason,

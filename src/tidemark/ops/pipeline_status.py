@@ -1,6 +1,7 @@
 """What keeps the pipeline from going on, told by its process to those that answer for it.
 
-It is one small file in the state directory, there for as long as something is wrong.
+It is one small file in the state directory, there for as long as something is wrong. The ledger is
+told too, for servers that work in another directory, mostly on another machine.
 """
 
 from __future__ import annotations
@@ -12,8 +13,15 @@ from typing import Final
 
 import msgspec
 
+from tidemark.clock import MICROS_PER_SECOND
 from tidemark.errors import TidemarkError
+from tidemark.ledger.port import CopyState
+from tidemark.ops.parts import reason_of
 
+PIPELINE: Final = "pipeline"
+"""As it calls itself where the ledger is told."""
+# It tells at each attempt: at most 30 s lie between two, and a start of Spark.
+SILENT_AFTER_US: Final = 120 * MICROS_PER_SECOND
 FILE_NAME: Final = "pipeline-error.json"
 
 
@@ -51,3 +59,14 @@ class PipelineStatus:
         except (OSError, msgspec.MsgspecError):
             return None
         return TidemarkError(told.message, hint=told.hint, field=told.field, code=told.code)
+
+
+def reason_told(said: CopyState | None, now_us: int) -> str:
+    """What keeps a pipeline from going on, as the ledger was told; empty if nothing does."""
+    if said is None or said.error is None:
+        return ""
+    silent_us = now_us - said.told_at
+    if silent_us <= SILENT_AFTER_US:
+        return reason_of(said.error)
+    silent_s = silent_us // MICROS_PER_SECOND
+    return f"its process was last heard of {silent_s} s ago. It said: {reason_of(said.error)}"
