@@ -25,7 +25,7 @@ from tidemark.errors import TidemarkError
 from tidemark.ledger.port import CopyState
 from tidemark.live.triggers.port import Advance
 from tidemark.mirror.telling import MIRROR
-from tidemark.ops.copies import CLICKHOUSE, PARQUET, Copies
+from tidemark.ops.copies import CLICKHOUSE, PARQUET, SILENT_AFTER_US, Copies
 from tidemark.ops.delivery import Delivery, DeliveryPart, Webhooks, age_s
 from tidemark.ops.lag import Lag, Lags
 from tidemark.ops.parts import Part
@@ -90,6 +90,45 @@ async def test_a_mirror_lacks_ticks_and_landing_does_not(
         # Told of once, and not wanted any more.
         CLICKHOUSE: ("disabled", None),
     }
+
+
+async def test_a_wrong_clock_does_not_make_a_copy_silent_nor_a_silent_one_heard(
+    ledger: Ledger, clock: ManualClock, commits: list[int]
+) -> None:
+    def told_at(wall_us: int) -> dict[str, CopyState]:
+        return {MIRROR: CopyState(MIRROR, 5, commits[3], wall_us)}
+
+    async def state(told: dict[str, CopyState], copies: Copies) -> str:
+        return (await copies.parts(told, await ledger.head()))[MIRROR].state
+
+    def looked_from() -> Copies:
+        config = load_config(None, {"TIDEMARK_MIRROR__ENABLED": "true"})
+        return Copies(config, Lags(ledger, clock), clock)
+
+    hour = 3600 * SECOND
+    for wrong_us in (-hour, 0, hour):
+        copies = looked_from()
+        # For the first look there is nothing else to go by.
+        first = "degraded" if wrong_us < 0 else "ready"
+        assert await state(told_at(clock.wall_us() + wrong_us), copies) == first
+        for _ in range(40):
+            clock.pass_time(SECOND)
+            last = told_at(clock.wall_us() + wrong_us)
+            assert await state(last, copies) == "ready"
+        # Whoever looks may have a clock that is set.
+        clock.step(hour)
+        assert await state(last, copies) == "ready"
+        clock.step(-hour)
+        # It is known to a second, which is how often was looked.
+        clock.pass_time(SILENT_AFTER_US - SECOND)
+        assert await state(last, copies) == "ready"
+        clock.pass_time(2 * SECOND)
+        assert await state(last, copies) == "degraded"
+    # Nobody has looked for long: it was heard when it said so, and not when it was seen.
+    copies = looked_from()
+    assert await state(told_at(clock.wall_us()), copies) == "ready"
+    clock.pass_time(hour)
+    assert await state(told_at(clock.wall_us() - SILENT_AFTER_US - 1), copies) == "degraded"
 
 
 async def test_a_copy_is_whole_up_to_the_commit_before_the_first_event_it_lacks(

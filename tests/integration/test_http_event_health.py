@@ -130,13 +130,18 @@ def test_a_copy_that_nobody_keeps_or_that_fails_degrades_and_says_why(
 ) -> None:
     api = Api(copied.base_url, tenant)
     [[result]] = sent(api, 1)
+    names = ("mirror", "landing.parquet")
 
     def found() -> dict[str, Any]:
         parts = api.get(PATH).json["parts"]
-        return {name: parts[name] for name in ("mirror", "landing.parquet")}
+        return {name: parts[name] for name in names}
 
-    for name, command in (("mirror", "tidemark mirror"), ("landing.parquet", "tidemark land")):
+    for name in names:
         tell(copied, name, result, silent_us=LONG_US)
+    # One that looks again and again would have heard of it in time.
+    copied.restart()
+    api = Api(copied.base_url, tenant)
+    for name, command in zip(names, ("tidemark mirror", "tidemark land"), strict=True):
         part = found()[name]
         assert part["state"] == "degraded"
         assert "does not run" in part["reason"]

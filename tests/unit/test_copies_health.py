@@ -40,7 +40,7 @@ def test_those_who_tell_are_called_as_here() -> None:
 
 
 def test_a_copy_that_is_told_of_is_as_far_as_it_says() -> None:
-    part = copy_part(MIRROR, told(NOW - SILENT_AFTER_US), NOW)
+    part = copy_part(MIRROR, told(NOW - SILENT_AFTER_US), SILENT_AFTER_US)
     assert part == Part(
         "ready",
         "",
@@ -54,22 +54,22 @@ def test_a_copy_that_is_told_of_is_as_far_as_it_says() -> None:
 
 def test_a_copy_that_was_never_told_of_names_what_to_start() -> None:
     for name, command in ((MIRROR, "mirror"), (PARQUET, "land"), (CLICKHOUSE, "land")):
-        part = copy_part(name, None, NOW)
+        part = copy_part(name, None, 0)
         assert (part.state, part.last_sequence, part.told_at) == ("degraded", None, None)
         assert "never run" in part.reason
         assert f"`tidemark {command}`" in part.reason
 
 
 def test_a_copy_of_which_nothing_is_heard_does_not_run() -> None:
-    part = copy_part(MIRROR, told(NOW - SILENT_AFTER_US - MICROS_PER_SECOND), NOW)
+    part = copy_part(MIRROR, told(NOW), SILENT_AFTER_US + MICROS_PER_SECOND)
     assert (part.state, part.lag_events) == ("degraded", "3")
     assert "does not run: it was last heard of 31 s ago. Start `tidemark mirror`" in part.reason
-    part = copy_part(MIRROR, told(NOW - 2 * SILENT_AFTER_US, AWAY), NOW)
+    part = copy_part(MIRROR, told(NOW, AWAY), 2 * SILENT_AFTER_US)
     assert part.reason.endswith("The last that it said: Kafka is away. Look at the brokers.")
 
 
 def test_a_copy_that_tells_of_an_error_is_degraded_by_it() -> None:
-    part = copy_part(MIRROR, told(NOW, AWAY), NOW)
+    part = copy_part(MIRROR, told(NOW, AWAY), 0)
     assert (part.state, part.reason) == ("degraded", "Kafka is away. Look at the brokers.")
 
 

@@ -33,6 +33,13 @@ class _Known(NamedTuple):
     lag: Lag
 
 
+class _Heard(NamedTuple):
+    """What was told last, and when, by the listener's own clock."""
+
+    told_at: int
+    elapsed_us: int
+
+
 class Copies:
     """The copies that a configuration has, each as a part."""
 
@@ -45,16 +52,36 @@ class Copies:
         }
         self._lags = lags
         self._clock = clock
+        self._heard: dict[str, _Heard] = {}
+        self._looked_us: int | None = None
 
     async def parts(self, told: Mapping[str, CopyState], head: Head) -> dict[str, Part]:
         """`told` is what the ledger was told before this was its head."""
         parts = self.unknown("")
+        silent_us = self._silent_us(told)
         for name, is_enabled in self._is_enabled.items():
             if is_enabled:
                 state = told.get(name)
                 known = None if state is None else _Known(state, await self._lag(state, head))
-                parts[name] = copy_part(name, known, self._clock.wall_us())
+                parts[name] = copy_part(name, known, silent_us.get(name, 0))
         return parts
+
+    def _silent_us(self, told: Mapping[str, CopyState]) -> dict[str, int]:
+        """For how long nothing was heard of each.
+
+        The clocks of those who tell may be wrong, and may be set: they count only for what was told
+        between two looks, or before the first one.
+        """
+        now_us, before_us = self._clock.elapsed_us(), self._looked_us
+        self._looked_us = now_us
+        for name, state in told.items():
+            heard = self._heard.get(name)
+            if heard is None or heard.told_at != state.told_at:
+                ago_us = max(0, self._clock.wall_us() - state.told_at)
+                if before_us is not None:
+                    ago_us = min(ago_us, now_us - before_us)
+                self._heard[name] = _Heard(state.told_at, now_us - ago_us)
+        return {name: now_us - heard.elapsed_us for name, heard in self._heard.items()}
 
     def unknown(self, reason: str) -> dict[str, Part]:
         """While the ledger cannot say what it was told."""
@@ -71,14 +98,13 @@ class Copies:
         return await self._lags.of_commits(head, state.last_sequence, state.received_at)
 
 
-def copy_part(name: str, known: _Known | None, now_us: int) -> Part:
+def copy_part(name: str, known: _Known | None, silent_us: int) -> Part:
     """The state of a copy that is wanted, by what its process has told."""
     command = _COMMANDS[name]
     advice = f"Start `tidemark {command}`; `tidemark up` runs it beside the server."
     if known is None:
         return Part("degraded", f"its process has never run. {advice}")
     state, lag = known
-    silent_us = now_us - state.told_at
     reason = ""
     if silent_us > SILENT_AFTER_US:
         seconds = silent_us // MICROS_PER_SECOND
