@@ -207,6 +207,42 @@ async def test_a_server_that_hangs_is_waited_for_no_longer_than_the_timeout(
     assert all(lower < higher for lower, higher in pairwise(given))
 
 
+async def test_who_waits_behind_one_that_fails_does_not_try_it_again(
+    numbers: PostgresGlobalNumbers, second_postgres: PostgresServer
+) -> None:
+    """One timeout for all of them, whether they ask how it is or store events."""
+    assert await numbers.take(1) == 1
+    with frozen(second_postgres):
+        started = time.monotonic()
+        asked = asyncio.create_task(numbers.check())
+        await asyncio.sleep(0)
+        # They have the turn one after the other.
+        takers = [asyncio.create_task(numbers.take(1)) for _ in range(5)]
+        await asyncio.sleep(0)
+        # Nor is anybody in their way who only asks.
+        await numbers.check()
+        assert not asked.done()
+        assert await asyncio.gather(*takers) == [None] * 5
+        assert numbers.state[0] == "degraded"
+        assert time.monotonic() - started < 2 * TIMEOUT_US / SECOND
+    await numbers.close()
+
+
+async def test_asking_how_it_is_takes_nothing(
+    numbers: PostgresGlobalNumbers, clock: ManualClock, second_postgres: PostgresServer
+) -> None:
+    assert await numbers.take(2) == 1
+    second_postgres.stop()
+    await numbers.check()
+    assert numbers.state[0] == "degraded"
+    second_postgres.start()
+    clock.pass_time(RETRY_AFTER_US)
+    await numbers.check()
+    assert numbers.state == ("ready", "")
+    assert await numbers.take(1) == 3
+    await numbers.close()
+
+
 @pytest.mark.parametrize(
     "wrong",
     ["no such database", "no such user", "nobody listens", "no such host", "not PostgreSQL"],

@@ -35,6 +35,9 @@ class GlobalNumbers(Protocol):
 
     async def take(self, count: int) -> int | None: ...
 
+    async def check(self) -> None:
+        """Sees to it that `state` is of now, and takes nothing."""
+
     async def close(self) -> None: ...
 
 
@@ -44,6 +47,9 @@ class NoGlobalNumbers:
     state = ("disabled", "sequence.url is not set")
 
     async def take(self, count: int) -> int | None:
+        return None
+
+    async def check(self) -> None:
         return None
 
     async def close(self) -> None:
@@ -70,10 +76,20 @@ class PostgresGlobalNumbers:
         return "ready", ""
 
     async def take(self, count: int) -> int | None:
-        if self._failure is not None and self._clock.elapsed_us() < self._retry_at_us:
-            return None
+        async with self._turn:
+            # Nobody who has waited here finds out again what the one before has found out.
+            if self._failure is not None and self._clock.elapsed_us() < self._retry_at_us:
+                return None
+            return await self._take(count)
+
+    async def check(self) -> None:
+        # Who has the turn finds out too; and whoever stores events does not wait for two.
+        if not self._turn.locked():
+            await self.take(0)
+
+    async def _take(self, count: int) -> int | None:
         try:
-            async with self._turn, asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self._timeout_s):
                 if self._connection is None or self._connection.is_closed():
                     self._connection = await self._connect()
                 last = await self._connection.fetchval(_TAKE, count)

@@ -43,7 +43,7 @@ async def open_ledger(config: Config, clock: Clock) -> LedgerStore:
     """Open the configured ledger, migrated and founded."""
     ledger = await _open(config, clock)
     # So that health knows from the start, and not only after the first event, if there are numbers.
-    await ledger.global_numbers.take(0)
+    await ledger.global_numbers.check()
     return ledger
 
 

@@ -133,7 +133,7 @@ class Health:
             _outcome(self._frontier()),
             _outcome(self._delivery.look()),
             # A process that has nothing to store would not know for how long it was away.
-            _outcome(self._store.global_numbers.take(0)),
+            _outcome(self._store.global_numbers.check()),
         )
         if isinstance(told, TidemarkError):
             # It did not answer, so it is not waited for again.
