@@ -11,14 +11,22 @@ import pytest
 from confluent_kafka import Message
 
 from tests.contract.events import draft
-from tests.contract.mirrored import assert_mirrored, fill, ledger_and_world, rewind, told_of
+from tests.contract.mirrored import (
+    STREAMS,
+    assert_mirrored,
+    fill,
+    ledger_and_world,
+    rewind,
+    told_of,
+)
 from tests.contract.stores import LedgerHome, all_commits, append
 from tests.services.mirroring import MirrorWorld
 from tidemark.errors import TidemarkError
 from tidemark.ledger.port import CopyState
 from tidemark.mirror import following, kafka
 from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable
-from tidemark.mirror.position import ends, last_commits, messages, reading
+from tidemark.mirror.messages import SEQUENCE_HEADER
+from tidemark.mirror.position import ends, last_commits, messages, reading, sequence_of
 
 
 def lasts(world: MirrorWorld) -> list[int]:
@@ -85,33 +93,64 @@ async def test_a_topic_that_somebody_has_filled_again_is_noticed_while_nothing_i
         await world.mirror()
 
 
+@pytest.mark.parametrize("also_lost", [(), ("usage",), ("trades",)])
 async def test_commits_that_are_gone_from_the_end_do_not_have_their_events_mirrored_twice(
-    home: LedgerHome, tmp_path: Path
+    also_lost: tuple[str, ...], home: LedgerHome, tmp_path: Path
 ) -> None:
-    """The ledger knows where the events are that no commit tells of any more."""
+    """Whatever is gone besides: one that is there and that no commit tells of is enough."""
     ledger, world = await ledger_and_world(home, tmp_path)
     for number in range(3):
-        await fill(ledger, f"{number}", [2])
+        await fill(ledger, f"{number}", [12])
         await world.mirror()
-    usage = f"{world.prefix}usage"
-    before = [message.value() for message in await asyncio.to_thread(all_in, world, usage)]
     kept, *_ = await asyncio.to_thread(all_in, world, world.commits_topic)
 
+    def lose_the_tail_of(stream: str, partitions: int, kept: list[Message]) -> None:
+        topic = f"{world.prefix}{stream}"
+        world.remove_topics(topic)
+        world.make_topic(topic, partitions)
+        for message in kept:
+            world.write(
+                stream,
+                message.value(),
+                key=message.key(),
+                partition=message.partition(),
+                timestamp=message.timestamp()[1],
+                headers=message.headers(),
+            )
+
     def lose_the_tail() -> None:
-        world.remove_topics(world.commits_topic)
-        world.make_topic(world.commits_topic, 1)
-        _, timestamp_ms = kept.timestamp()
-        world.write("tidemark.commits", kept.value(), key=kept.key(), timestamp=timestamp_ms)
+        lose_the_tail_of("tidemark.commits", 1, [kept])
+        for stream in also_lost:
+            there = all_in(world, f"{world.prefix}{stream}")
+            lose_the_tail_of(stream, 3, [m for m in there if (sequence_of(m) or 0) <= 12])
+
+    def events() -> list[tuple[str | None, bytes | None]]:
+        topics = (f"{world.prefix}{stream}" for stream in STREAMS)
+        return [(m.topic(), m.value()) for topic in topics for m in all_in(world, topic)]
 
     await asyncio.to_thread(lose_the_tail)
+    before = await asyncio.to_thread(events)
     for _ in range(2):
-        with pytest.raises(MirrorRefused, match=r"up to 6 are in Kafka, and no commit in .* tells"):
+        with pytest.raises(MirrorRefused, match=r"is in Kafka, and no commit in .* tells of it"):
             await world.mirror()
-    after = [message.value() for message in await asyncio.to_thread(all_in, world, usage)]
-    assert after == before
+    assert await asyncio.to_thread(events) == before
     await asyncio.to_thread(world.remove_topics, *world.topics())
     await world.mirror()
     await assert_mirrored(world, ledger)
+
+
+async def test_what_a_stranger_calls_the_next_event_is_passed_over(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await fill(ledger, "first", [4])
+    await world.mirror()
+    for sequence in (b"5", b"6", b"9" * 5_000):
+        headers = [(SEQUENCE_HEADER, sequence)]
+        await asyncio.to_thread(world.write, "usage", b"{}", headers=headers, timestamp=2**42)
+    await fill(ledger, "second", [4])
+    await world.mirror()
+    assert await asyncio.to_thread(lasts, world) == [4, 8]
 
 
 async def test_a_mirror_of_an_old_backup_does_not_end_the_one_at_work(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
@@ -24,7 +24,7 @@ from tidemark.mirror.ahead import MOST_EVENTS, Ahead, CommitReader
 from tidemark.mirror.chunks import Chunk
 from tidemark.mirror.errors import MirrorRefused
 from tidemark.mirror.hanging import end_hanging
-from tidemark.mirror.messages import MOST_COMMITS, CommitRecord
+from tidemark.mirror.messages import MOST_COMMITS, CommitRecord, Target
 from tidemark.mirror.places import UNKNOWN, Place, PlaceColumns, place_in
 from tidemark.mirror.position import (
     commits_after,
@@ -33,6 +33,7 @@ from tidemark.mirror.position import (
     is_forgotten,
     last_commit,
     last_commits,
+    last_ones,
     places_in,
     reading,
 )
@@ -91,16 +92,13 @@ class Mirror:
         self._checked_us = self._clock.elapsed_us()
 
     def _take_over(self) -> None:
-        configured = {self._topics.commits, *map(self._topics.name_of, self._config.streams)}
-        self._topics.ensure(configured)
+        self._topics.ensure(self._configured_topics())
         with reading(self._config) as consumer:
             # Whoever would be refused must not end a mirror that is at work.
             last = last_commit(consumer, self._topics.commits)
             if last is not None:
                 self._in_ledger(last)
-                # One that is gone is told of below.
-                others = last.totals.keys() - configured
-                self._topics.ensure([*filter(self._topics.exists, others)])
+                self._topics.ensure(self._topics_there(last.totals))
             self._sender = Sender(
                 self._config, self._ledger.ledger_id, self._topics, self._clock, self._stop.is_set
             )
@@ -114,6 +112,7 @@ class Mirror:
                 self._require_told_is_there(consumer)
             else:
                 self._topics.require_new_commits(consumer)
+            self._require_none_untold(consumer)
             self._recover_places(consumer)
 
     def run(
@@ -157,20 +156,32 @@ class Mirror:
 
     def _end_hanging(self, consumer: Consumer) -> None:
         last = last_commit(consumer, self._topics.commits)
-        topics = {self._topics.commits, *map(self._topics.name_of, self._config.streams)}
         if last is not None:
             # Nothing is written to topics of others.
             self._require_ours(last)
-            # One that is gone is told of below.
-            topics.update(filter(self._topics.exists, last.totals.keys() - topics))
         end_hanging(
             self._config,
             self._topics.admin,
-            [(topic, n) for topic in topics for n in range(self._topics.partitions_of(topic))],
+            self._partitions(last.totals if last is not None else ()),
             commits_topic=self._topics.commits,
             consumer=consumer,
             end=self._sender.end,
         )
+
+    def _configured_topics(self) -> set[str]:
+        return {self._topics.commits, *map(self._topics.name_of, self._config.streams)}
+
+    def _topics_there(self, mirrored: Collection[str]) -> set[str]:
+        """All that this mirror may have written to. One that is gone is told of elsewhere."""
+        configured = self._configured_topics()
+        return configured.union(filter(self._topics.exists, {*mirrored} - configured))
+
+    def _partitions(self, mirrored: Collection[str]) -> list[Target]:
+        return [
+            (topic, number)
+            for topic in self._topics_there(mirrored)
+            for number in range(self._topics.partitions_of(topic))
+        ]
 
     def _require_ours(self, last: CommitRecord) -> None:
         if last.ledger_id != self._ledger.ledger_id:
@@ -230,7 +241,7 @@ class Mirror:
         """Whoever died after a transaction was committed has not told where its events are."""
         known = self._wait(self._ledger.placed_upto())
         if known > self.reached.last_sequence:
-            self._require_untold_are_elsewhere(known, consumer)
+            # They are of other topics, or of some that were removed.
             self._wait(self._ledger.forget_places(self.reached.last_sequence))
             known = self._wait(self._ledger.placed_upto())
         if known and not self._is_placed(known, consumer):
@@ -246,25 +257,27 @@ class Mirror:
             if first <= last:
                 self._wait(self._ledger.place_events(PlacedEvents(first, last, columns.packed())))
 
-    def _require_untold_are_elsewhere(self, known: int, consumer: Consumer) -> None:
-        """Places that no commit tells of are of other topics, or of some that were removed. In
-        these, events would be mirrored a second time."""
+    def _require_none_untold(self, consumer: Consumer) -> None:
+        """What no commit tells of would be mirrored a second time."""
         last = self._wait(self._ledger.head()).last_sequence
-        for sequence in {self.reached.last_sequence + 1, known}:
-            topic, place = self._place_of(sequence) if sequence <= last else ("", None)
-            if place is None or place == UNKNOWN:
+        since_ms = max(0, self.reached.received_at // 1000)
+        for message, sequence in last_ones(consumer, self._partitions(self._totals), since_ms):
+            if not self.reached.last_sequence < sequence <= last:
                 continue
-            if is_at(consumer, sequence, topic, place):
-                raise MirrorRefused(
-                    f"events up to {known:,} are in Kafka, and no commit in {self._topics.commits}"
-                    f" tells of them: event {sequence:,} is at offset {place.offset:,} of partition"
-                    f" {place.partition} of {topic}",
-                    hint="The last commits are gone from their topic: somebody has removed it, or a"
-                    " broker took over that did not have all of it. Remove all topics of the"
-                    " mirror, and all events are mirrored anew; or set mirror.topic_prefix to begin"
-                    " beside them.",
-                    field="mirror.topic_prefix",
-                )
+            text = self._wait(self._ledger.read_text(sequence - 1, sequence))
+            if spelt([text], sequence - 1, sequence).values != [message.value()]:
+                # Of somebody else, whatever its header says.
+                continue
+            raise MirrorRefused(
+                f"event {sequence:,} is in Kafka, and no commit in {self._topics.commits} tells of"
+                f" it: it is at offset {message.offset():,} of partition {message.partition()} of"
+                f" {message.topic()}",
+                hint="The last commits are gone from their topic: somebody has removed it, or a"
+                " broker took over that did not have all of it. Remove all topics of the"
+                " mirror, and all events are mirrored anew; or set mirror.topic_prefix to begin"
+                " beside them.",
+                field="mirror.topic_prefix",
+            )
 
     def _is_placed(self, sequence: int, consumer: Consumer) -> bool:
         """Whether an event is where it is said to be, or was until its topic forgot it: that may be

@@ -25,6 +25,7 @@ COMMITS_AT_ONCE: Final = 2_000
 EVENTS_AT_ONCE: Final = 100_000
 _FIRST_LOOK: Final = 64
 _FURTHER: Final = 16
+_MOST_DIGITS: Final = len(str(2**63 - 1))
 _ANSWER_POLL_S: Final = 0.5
 _TOLD_WITHIN_S: Final = 5.0
 _AGAIN_AFTER_S: Final = 0.1
@@ -138,6 +139,33 @@ def places_in(consumer: Consumer, commits: Iterable[CommitRecord]) -> Iterator[t
                     yield sequence, Place(partition, message.offset() or 0)
 
 
+def last_ones(
+    consumer: Consumer, partitions: Collection[Target], since_ms: int
+) -> Iterator[tuple[Received, int]]:
+    """The last messages of each partition that say which event they are of, with its sequence: at
+    least one, if there is any of that time or later."""
+    asked = [TopicPartition(*partition, since_ms) for partition in partitions]
+    for found in _asked_again(
+        lambda: consumer.offsets_for_times(asked, timeout=ANSWER_WITHIN_S),
+        "the topics of the mirror",
+    ):
+        if found.error is not None:
+            raise failure(found.error, f"asking for times in {found.topic}")
+        if found.offset < 0:
+            continue
+        # From their ends back: a time that somebody else has made up may be at the beginning.
+        high = ends(consumer, found.topic, found.partition)[1]
+        for first in _looks_back(found.offset, high):
+            there = [
+                (message, sequence)
+                for message in messages(consumer, found.topic, found.partition, first, high)
+                if (sequence := sequence_of(message)) is not None
+            ]
+            yield from there
+            if there:
+                break
+
+
 def is_at(consumer: Consumer, sequence: int, topic: str, place: Place) -> bool:
     """Whether an event is there, for all to see."""
     partition, offset = place
@@ -183,7 +211,8 @@ def sequence_of(message: Received) -> int | None:
     headers = message.headers() or []
     for name, value in headers.items() if isinstance(headers, dict) else headers:
         if name == SEQUENCE_HEADER and isinstance(value, bytes) and value.isdigit():
-            return int(value)
+            # Else it is of somebody else, and may be more than Python reads.
+            return int(value) if len(value) <= _MOST_DIGITS else None
     return None
 
 

@@ -219,7 +219,7 @@ def require_not_back(target: Target, foreseen: int, offset: int) -> None:
 def _untold(what: str) -> MirrorUnavailable:
     return MirrorUnavailable(
         f"Kafka's client has not said where {what} is",
-        hint="Look at mirror.options for one that keeps it from saying so; nothing is committed"
-        " meanwhile.",
+        hint="Nothing is committed meanwhile, and the mirror goes on by itself. If it stays so,"
+        " look at mirror.options for one that keeps the client from saying it.",
         field="mirror.options",
     )
