@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from confluent_kafka import Message
 
 from tests.contract.events import draft
 from tests.contract.mirrored import assert_mirrored, fill, ledger_and_world, some
@@ -27,11 +28,15 @@ from tests.contract.planted_messages import (
 from tests.contract.stores import Ledger, LedgerHome, append
 from tests.services.mirroring import MirrorWorld, wait_until
 from tidemark.ledger.spelling import spelt
+from tidemark.mirror.position import ends, messages, reading
+from tidemark.mirror.topics import Topics
 
 HOWTO: Final = Path(__file__).parents[2] / "docs/howto/consume.md"
 [PROGRAM] = re.findall(r"^```python\n(.*?)^```$", HOWTO.read_text(), re.MULTILINE | re.DOTALL)
 KILLS: Final = 6
 LONGEST_LIFE_S: Final = 1.2
+# Long enough to say what is wrong.
+WAITS_S: Final = 2.0
 
 
 class Copy:
@@ -186,6 +191,47 @@ async def test_it_ends_where_a_message_is_gone_and_tells_of_strangers(
     assert code == 1
     assert "offset" in said.lower() or "missing" in said, said
     assert len(copy.events()) == 18
+
+
+async def test_it_waits_while_everything_is_mirrored_anew(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    for name in ("first", "second"):
+        await fill(ledger, name, [7, 0, 4])
+        await world.mirror()
+    copy = Copy(tmp_path, world)
+    copy.start()
+    await until_it_has(copy, ledger)
+    assert await asyncio.to_thread(copy.end, signal.SIGINT) == (0, "")
+    older, *_ = await asyncio.to_thread(commits_in, world)
+    await asyncio.to_thread(world.remove_topics, *world.topics())
+    copy.start()
+    code, said = await asyncio.to_thread(copy.ended)
+    assert (code, "Traceback" in said) == (1, False), said
+
+    # After the first transactions of a mirror that begins anew, and before any.
+    for is_begun in (True, False):
+        await asyncio.to_thread(Topics(world.config).ensure, [world.commits_topic])
+        if is_begun:
+            world.write("tidemark.commits", older.value(), timestamp=older.timestamp()[1])
+        copy.start()
+        await asyncio.sleep(WAITS_S)
+        assert copy.is_running(), copy.ended()
+        if is_begun:
+            await asyncio.to_thread(copy.end, signal.SIGKILL)
+            await asyncio.to_thread(world.remove_topics, world.commits_topic)
+    await append(ledger, *some(random.Random(5), "behind", 30))
+    await world.mirror()
+    await until_it_has(copy, ledger)
+    assert await asyncio.to_thread(copy.end, signal.SIGINT) == (0, "")
+    await assert_copied(copy, ledger)
+
+
+def commits_in(world: MirrorWorld) -> list[Message]:
+    with reading(world.config) as consumer:
+        topic = world.commits_topic
+        return [*messages(consumer, topic, 0, *ends(consumer, topic, 0))]
 
 
 async def test_it_goes_on_in_no_other_history(sqlite_home: LedgerHome, tmp_path: Path) -> None:
