@@ -121,15 +121,14 @@ class _Places:
             arrays.append(batch.column(name))
 
     def other_than(self, others: _Places) -> int:
-        """How many are not where those of the others are."""
-        partition, offset = (
-            pc.not_equal(
-                pa.chunked_array(self._columns[name], kind),
-                pa.chunked_array(others._columns[name], kind),
-            )
+        """How many have a place, and not that of the others."""
+        partitions, offsets = (
+            tuple(pa.chunked_array(places._columns[name], kind) for places in (self, others))
             for name, kind in MIRRORED.items()
         )
-        return pc.sum(pc.or_(partition, offset)).as_py() or 0
+        is_other = pc.or_(pc.not_equal(*partitions), pc.not_equal(*offsets))
+        has_one = pc.greater_equal(offsets[0], 0)
+        return pc.sum(pc.and_(has_one, is_other)).as_py() or 0
 
 
 def _first_difference(
