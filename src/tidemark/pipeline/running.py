@@ -137,13 +137,15 @@ class Pipeline:
         Whatever stops it otherwise is raised; what is committed stays, and the next run goes on.
         """
         self._failure = None
-        query = self._start(until_caught_up=until_caught_up)
         try:
-            while query.isActive and not self._stopping.wait(_POLL_S):
-                pass
-            error = None if self._stopping.is_set() else query.exception()
+            query = self._start(until_caught_up=until_caught_up)
+            try:
+                while query.isActive and not self._stopping.wait(_POLL_S):
+                    pass
+                error = None if self._stopping.is_set() else query.exception()
+            finally:
+                _stop_query(query)
         finally:
-            _stop_query(query)
             if self._time is not None:
                 self._time.close()
         if error is None:

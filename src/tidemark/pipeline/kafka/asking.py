@@ -33,7 +33,8 @@ class AskedLedger:
 
     def events_of(self, commit: CommitRecord) -> SpeltEvents:
         """All of a commit's, as they are mirrored. It must be one of the ledger's."""
-        read = self._wait(CommitReader(self._ledger).after(commit.received_at_us - 1))
+        reader = CommitReader(self._ledger, few_first=True)
+        read = self._wait(reader.after(commit.received_at_us - 1))
         return read.spelt().spelling.events().upto(commit.last_sequence)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:

@@ -71,9 +71,9 @@ def _difference(
         return LedgerRewound(
             f"the commit at {commit.received_at} that Kafka tells of, at offset {offset} of the"
             f" topic of commits and up to event {commit.last}, is not in this ledger",
-            hint="The ledger was restored from a backup, and Kafka holds what it has lost. Nothing"
-            " of that is folded. Have the topics mirrored anew (docs/howto/kafka.md), or set"
-            " pipeline.source to ledger.",
+            hint="The ledger was restored from a backup, and Kafka holds what it has lost; or"
+            " somebody else has written this record. Nothing of that is folded. Have the topics"
+            " mirrored anew (docs/howto/kafka.md), or set pipeline.source to ledger.",
         )
     # The chain is that of all before it: they are the same, but Kafka does not have them all.
     return KafkaDiffers(

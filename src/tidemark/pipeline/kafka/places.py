@@ -50,6 +50,8 @@ def sent_to(
         int(number): [n for first, last in runs for n in range(int(first), int(last) + 1)]
         for number, runs in record.offsets.get(topic, {}).items()
     }
+    if not told:
+        return None
     # In the order of the first event of each.
     shares = [(partition, len(offsets)) for partition, offsets in told.items()]
     first = int(record.first)
@@ -59,7 +61,7 @@ def sent_to(
     is_beside = [stream == streams[sequence - first] for stream in streams]
     beside = [*compress(range(first, record.last_sequence + 1), is_beside)]
     likeliest: TopicPlace | None = None
-    for count in (likely_partitions, *range(1, _MOST_PARTITIONS)):
+    for count in (likely_partitions, *range(max(told) + 1, _MOST_PARTITIONS)):
         partitions = [*compress(chosen(first, keys, repeat(range(count))), is_beside)]
         if [*Counter(partitions).items()] != shares:
             continue
