@@ -44,7 +44,7 @@ postgres: setup ## Find a PostgreSQL for the tests, or install one
 	@$(BIN)/python -m tests.services.postgres_binaries
 
 .PHONY: java
-java: ## Find a Java for Spark, or install one
+java: setup ## Find a Java for Spark, or install one
 	@$(FIND_JAVA) --quiet || scripts/venv java || true
 	@$(FIND_JAVA)
 

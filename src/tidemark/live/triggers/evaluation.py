@@ -87,14 +87,15 @@ class TriggerEvaluator:
     async def _patient_round(self) -> float:
         """Seconds until the next round, which begins at once while there is more to read."""
         try:
-            if await self.round():
-                return 0.0
+            has_more = await self.round()
         except (ViewsUnavailable, TriggersUnavailable) as error:
             if self.trouble is None:
                 log.warning("triggers stand still: %s", error.message)
             self.trouble = error
             return RETRY_S
         self.trouble = None
+        if has_more:
+            return 0.0
         return self._poll_s if self._has_triggers else max(self._poll_s, IDLE_POLL_S)
 
     async def round(self) -> bool:
