@@ -91,7 +91,7 @@ async def test_topics_of_another_history_are_refused_and_left_alone(
         await other.close()
     world.configure()
     await asyncio.to_thread(world.remove_topics, world.commits_topic)
-    assert "tells of them" in await refused(world)
+    assert "is in Kafka, and no commit in" in await refused(world)
 
 
 async def test_an_event_too_large_for_its_topic_is_named_and_nothing_is_skipped(
@@ -226,7 +226,7 @@ async def test_two_ledgers_that_begin_with_the_same_topics_do_not_mix(
 
 @pytest.mark.parametrize("check_every_us", [0, following.CHECK_EVERY_US])
 @pytest.mark.parametrize(
-    ("topic", "why"), [("tidemark.commits", "tells of them"), ("usage", "usage held")]
+    ("topic", "why"), [("tidemark.commits", "tells of it"), ("usage", "usage held")]
 )
 async def test_a_topic_that_is_removed_while_it_runs_is_missed(
     topic: str,
