@@ -124,7 +124,12 @@ async def test_a_wrong_clock_does_not_make_a_copy_silent_nor_a_silent_one_heard(
         assert await state(last, copies) == "ready"
         clock.pass_time(2 * SECOND)
         assert await state(last, copies) == "degraded"
-    # Nobody has looked for long: it was heard when it said so, and not when it was seen.
+        # It goes on, and is listened to, however seldom it is looked.
+        for _ in range(40):
+            clock.pass_time(SECOND)
+            copies.hear(last := told_at(clock.wall_us() + wrong_us))
+        assert await state(last, copies) == "ready"
+    # Nobody has listened for long: it was heard when it said so, and not when it was seen.
     copies = looked_from()
     assert await state(told_at(clock.wall_us()), copies) == "ready"
     clock.pass_time(hour)

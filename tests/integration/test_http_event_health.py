@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -13,12 +14,13 @@ from tests.integration.filled_views import FilledViews
 from tests.integration.http_client import Api, assert_refused, usage
 from tests.integration.test_http_access import environment_with_keys
 from tests.integration.test_http_health import metric
-from tests.services.tidemark_server import TidemarkServer
+from tests.services.tidemark_server import STARTED_WITHIN_S, TidemarkServer
 from tidemark.clock import MICROS_PER_SECOND, SystemClock
 from tidemark.config import load_config
 from tidemark.errors import TidemarkError
 from tidemark.ledger.opening import open_ledger
 from tidemark.ledger.port import CopyState
+from tidemark.ops.health import LISTEN_EVERY_S
 from tidemark.timestamps import parse_timestamp
 
 PATH: Final = "/admin/event-health"
@@ -155,6 +157,30 @@ def test_a_copy_that_nobody_keeps_or_that_fails_degrades_and_says_why(
     assert ready.json["parts"]["mirror"] == found()["mirror"]
     assert "tidemark land" in ready.json["parts"]["landing"]["reason"]
     assert metric(api, "tidemark_copy_up", copy="mirror") == 0
+
+
+def test_a_copy_whose_clock_is_wrong_is_heard_however_seldom_anybody_asks(tenant: str) -> None:
+    """As by a Prometheus that asks once a minute."""
+    with TidemarkServer(env=COPIES) as server:
+        api = Api(server.base_url, tenant)
+        [[result]] = sent(api, 1)
+        server.stop()
+        # Whether it is ready is not asked either.
+        server.start(wait=False)
+        deadline = time.monotonic() + STARTED_WITHIN_S
+        while not is_alive(api):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        tell(server, "mirror", result, silent_us=LONG_US)
+        time.sleep(LISTEN_EVERY_S + 1)
+        assert api.get(PATH).json["parts"]["mirror"]["state"] == "ready"
+
+
+def is_alive(api: Api) -> bool:
+    try:
+        return api.get("/healthz").status == 200
+    except OSError:
+        return False
 
 
 def test_a_copy_of_which_nothing_was_ever_told_names_its_command(tenant: str) -> None:

@@ -142,6 +142,7 @@ class Tidemark:
             self._metrics.saw_sequence((await self._store.head()).last_sequence)
         self._committer.start()
         self._background.append(asyncio.create_task(self._keep_metrics_current()))
+        self._background.append(asyncio.create_task(self._health.listen()))
         if self._views.has_any or self._eventtime.is_kept:
             self._background.append(asyncio.create_task(self._watch_pipeline()))
         if self._live is not None:

@@ -52,28 +52,31 @@ class Copies:
         }
         self._lags = lags
         self._clock = clock
+        self.are_wanted = any(self._is_enabled.values())
         self._heard: dict[str, _Heard] = {}
-        self._looked_us: int | None = None
+        self._listened_us: int | None = None
 
     async def parts(self, told: Mapping[str, CopyState], head: Head) -> dict[str, Part]:
         """`told` is what the ledger was told before this was its head."""
         parts = self.unknown("")
-        silent_us = self._silent_us(told)
+        self.hear(told)
+        now_us = self._clock.elapsed_us()
         for name, is_enabled in self._is_enabled.items():
             if is_enabled:
                 state = told.get(name)
                 known = None if state is None else _Known(state, await self._lag(state, head))
-                parts[name] = copy_part(name, known, silent_us.get(name, 0))
+                silent_us = 0 if known is None else now_us - self._heard[name].elapsed_us
+                parts[name] = copy_part(name, known, silent_us)
         return parts
 
-    def _silent_us(self, told: Mapping[str, CopyState]) -> dict[str, int]:
-        """For how long nothing was heard of each.
+    def hear(self, told: Mapping[str, CopyState]) -> None:
+        """Note what the ledger was told. To be called often, however seldom somebody asks.
 
         The clocks of those who tell may be wrong, and may be set: they count only for what was told
-        between two looks, or before the first one.
+        between two calls, or before the first one.
         """
-        now_us, before_us = self._clock.elapsed_us(), self._looked_us
-        self._looked_us = now_us
+        now_us, before_us = self._clock.elapsed_us(), self._listened_us
+        self._listened_us = now_us
         for name, state in told.items():
             heard = self._heard.get(name)
             if heard is None or heard.told_at != state.told_at:
@@ -81,7 +84,6 @@ class Copies:
                 if before_us is not None:
                     ago_us = min(ago_us, now_us - before_us)
                 self._heard[name] = _Heard(state.told_at, now_us - ago_us)
-        return {name: now_us - heard.elapsed_us for name, heard in self._heard.items()}
 
     def unknown(self, reason: str) -> dict[str, Part]:
         """While the ledger cannot say what it was told."""

@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 ANSWER_TIMEOUT_S: Final = 5.0
 SCRAPE_TIMEOUT_S: Final = 0.2
+LISTEN_EVERY_S: Final = 5.0
 # A pipeline that has something to do and does not move on for so long does not run.
 STALLED_AFTER_S: Final = 60.0
 _ASK_WITH_A_KEY: Final = "a key with the scope read is told why"
@@ -119,6 +120,14 @@ class Health:
             # Whoever asked may have gone by the time it fails.
             self._look.add_done_callback(lambda look: look.cancelled() or look.exception())
         return await asyncio.shield(self._look)
+
+    async def listen(self) -> None:
+        """To be run all the time: a copy is silent for as long as nothing was heard of it here."""
+        while self._copies.are_wanted:
+            told = await _outcome(self._store.copies())
+            if not isinstance(told, TidemarkError):
+                self._copies.hear(told)
+            await asyncio.sleep(LISTEN_EVERY_S)
 
     async def close(self) -> None:
         """Ask the stores no more, so that they can be closed."""
