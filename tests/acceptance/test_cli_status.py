@@ -86,6 +86,8 @@ def test_where_something_is_wrong_the_code_is_1_and_the_reason_is_told(
     tmp_path: Path, server: TidemarkServer, results: list[dict[str, Any]]
 ) -> None:
     tell(server, "mirror", results[1], silent_us=SILENT_US)
+    # One that runs would have heard of it in time.
+    server.restart()
     ran = tidemark("status", "--url", server.base_url, cwd=tmp_path)
     assert (ran.code, ran.err) == (1, "")
     assert rows(ran.out)["mirror"]["state"] == "degraded"
