@@ -23,7 +23,9 @@ from tidemark.app.telling import whole_until
 from tidemark.config import load_config
 from tidemark.errors import TidemarkError
 from tidemark.ledger.port import CopyState
+from tidemark.live.triggers.outbox_programs import GONE_REASON
 from tidemark.live.triggers.port import Advance
+from tidemark.live.triggers.registration import SWITCHED_OFF
 from tidemark.mirror.telling import MIRROR
 from tidemark.ops.copies import CLICKHOUSE, PARQUET, SILENT_AFTER_US, Copies
 from tidemark.ops.delivery import Delivery, DeliveryPart, Webhooks, age_s
@@ -220,6 +222,36 @@ async def test_webhooks_that_were_given_up_degrade_delivery(
     assert part.is_up
     part = await delivery_of(ledger, clock, triggers, Part("degraded", "no secret"))
     assert (part.reason, part.is_up) == ("no secret", False)
+
+
+async def test_a_trigger_that_could_not_go_on_degrades_delivery(
+    ledger: Ledger, clock: ManualClock, triggers: Triggers, commits: list[int]
+) -> None:
+    hot, cold = [
+        await triggers.add(new_trigger(name), commits[3], START) for name in ("hot", "cold")
+    ]
+    for reason in (None, SWITCHED_OFF, GONE_REASON):
+        await triggers.set_enabled("hot", False, reason)
+        part = await delivery_of(ledger, clock, triggers)
+        assert (part.state, part.slowest_trigger) == ("ready", "cold")
+    await triggers.set_enabled("hot", True)
+    await triggers.halt(hot.id, "it lost its place: the log is gone")
+    part = await delivery_of(ledger, clock, triggers)
+    assert (part.state, part.slowest_trigger, part.is_up) == ("degraded", "cold", False)
+    assert part.reason == "trigger hot is disabled: it lost its place: the log is gone."
+    # Also if there is no other, or if webhooks were given up before.
+    await enqueue(triggers, cold, event("one", "[1]"))
+    await triggers.settle([settled((await claimed(triggers))[0], "dead")])
+    await triggers.halt(cold.id, "its view v is configured no more")
+    part = await delivery_of(ledger, clock, triggers)
+    assert (part.state, part.is_up, part.webhooks) == ("degraded", False, Webhooks("0", "1"))
+    assert part.reason == (
+        "trigger cold is disabled: its view v is configured no more."
+        " It is one of 2: see `tidemark triggers list`."
+    )
+    for name in ("hot", "cold"):
+        await triggers.remove(name)
+    assert (await delivery_of(ledger, clock, triggers)).state == "disabled"
 
 
 async def test_delivery_says_what_is_wrong_with_what_it_stands_on(

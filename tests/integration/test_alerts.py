@@ -223,8 +223,8 @@ CASES: Final = (
         {f'tidemark_copy_up{{{SERVER},copy="delivery"}}': "1+0x25 0+0x30"},
         "job=tidemark copy=delivery severity=critical",
         "Triggers or their webhooks have stopped",
-        "The store of triggers is away, no process evaluates them, or their configuration cannot"
-        " be applied.",
+        "The store of triggers is away, no process evaluates them, or one of them cannot be made or"
+        " cannot go on.",
     ),
     Case(
         "TidemarkDeliveryBehind",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -12,13 +12,17 @@ from tidemark.errors import TidemarkError
 from tidemark.ledger.port import LedgerStore
 from tidemark.ledger.sequencer import Head
 from tidemark.live.triggers.definition import Trigger
+from tidemark.live.triggers.outbox_programs import GONE_REASON
 from tidemark.live.triggers.port import OutboxCount, TriggerStore
+from tidemark.live.triggers.registration import SWITCHED_OFF
 from tidemark.ops.lag import Lag, Lags
 from tidemark.ops.parts import UNMEASURED, Part
 from tidemark.timestamps import format_timestamp
 
 _NOTHING_LIVE = "there is nothing to subscribe to, or live.enabled is false"
 _NO_TRIGGER = "there is no enabled trigger"
+# By a person, who need give no reason, or by the receiver: what that one refused is a dead letter.
+_DISABLED_BY_OTHERS: Final = frozenset({None, SWITCHED_OFF, GONE_REASON})
 
 
 class Webhooks(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -52,9 +56,11 @@ class DeliveryPart(Part):
 
 
 class Delivering(msgspec.Struct, frozen=True):
-    """What the store of triggers has. `oldest` has the source timestamps of waiting events."""
+    """What the store of triggers has. `oldest` has the source timestamps of waiting events, and
+    `halted` are those that could not go on."""
 
     triggers: list[Trigger]
+    halted: list[Trigger]
     counts: list[OutboxCount]
     oldest: dict[str, int]
 
@@ -96,7 +102,13 @@ class Delivery:
             return None
         # Positions come first: whatever was made of events up to there is in the outbox by then.
         triggers = await store.unfinished()
-        return Delivering(triggers, await store.counts(), await store.oldest_unsettled())
+        halted = [
+            trigger
+            for trigger in await store.listed()
+            if not trigger.enabled and trigger.disabled_reason not in _DISABLED_BY_OTHERS
+        ]
+        counts, oldest = await store.counts(), await store.oldest_unsettled()
+        return Delivering(triggers, halted, counts, oldest)
 
     async def part(
         self, found: Delivering | TidemarkError | None, head: Head | None
@@ -112,8 +124,9 @@ class Delivery:
             return DeliveryPart(state if reason else "disabled", reason or own.reason)
         webhooks = self._webhooks(found)
         dead = int(webhooks.dead)
-        if dead and not reason:
-            state, reason = "degraded", dead_letters(dead)
+        if not reason and (found.halted or dead):
+            state = "degraded"
+            reason = disabled(found.halted) if found.halted else dead_letters(dead)
         if not found.triggers:
             state, reason = (state, reason) if reason else ("disabled", _NO_TRIGGER)
             return DeliveryPart(state, reason, webhooks=webhooks)
@@ -156,6 +169,13 @@ class Delivery:
 def age_s(received_at: int, now_us: int) -> float:
     """Seconds since a source timestamp."""
     return round(max(0, now_us - received_at) / MICROS_PER_SECOND, 3)
+
+
+def disabled(halted: list[Trigger]) -> str:
+    """Of triggers that could not go on, why the first could not."""
+    first, count = halted[0], len(halted)
+    more = "" if count == 1 else f" It is one of {count:,}: see `tidemark triggers list`."
+    return f"trigger {first.name} is disabled: {first.disabled_reason}.{more}"
 
 
 def dead_letters(count: int) -> str:
