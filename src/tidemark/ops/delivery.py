@@ -127,8 +127,11 @@ class Delivery:
         if not reason and (found.halted or dead):
             state = "degraded"
             reason = disabled(found.halted) if found.halted else dead_letters(dead)
-        if not found.triggers:
-            state, reason = (state, reason) if reason else ("disabled", _NO_TRIGGER)
+        # Whoever explains an event opens the store, perhaps before anything is evaluated.
+        is_early = own.state == "disabled"
+        if is_early or not found.triggers:
+            why = own.reason if is_early else _NO_TRIGGER
+            state, reason = (state, reason) if reason else ("disabled", why)
             return DeliveryPart(state, reason, webhooks=webhooks)
         slowest = min(found.triggers, key=found.delivered_to)
         if head is None:
