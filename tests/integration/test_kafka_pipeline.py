@@ -248,6 +248,47 @@ async def test_a_message_that_was_altered_is_named_and_not_folded(
             await world.folded("kafka", kafka=True)
 
 
+# They cannot be folded: one has neither time nor tenant, and the other no quantity.
+NOT_FOLDED = {
+    "usage": b'{"stream":"usage","metric":"api_calls","quantity":"1"}',
+    "adjustment": b'{"ingressSequence":"%d","receivedAt":"2024-03-04T00:00:00.000000Z",'
+    b'"occurredAt":"2024-03-04T00:00:00.000000Z","tenantId":"t","stream":"usage",'
+    b'"idempotencyKey":"k","metric":"api_calls","customerRef":"c","control":"adjust"}',
+}
+
+
+@pytest.mark.parametrize("name", NOT_FOLDED)
+async def test_a_message_of_others_that_cannot_be_folded_is_passed_over_and_told(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(tmp_path) as world:
+        commits = LEDGER.drafts()
+        await world.fill(commits[:5])
+        await world.mirror()
+        offset = world.end(0)
+        header = [("tidemark-ingress-sequence", b"2")]
+        value = NOT_FOLDED[name].replace(b"%d", b"2")
+        world.write("usage", value, headers=header, partition=0)
+        await world.fill(commits[5:])
+        await world.mirror()
+        with caplog.at_level(logging.WARNING, "tidemark.pipeline.kafka"):
+            assert await world.folded("kafka", kafka=True) == await world.folded("l", kafka=False)
+        [told] = told_in(caplog)
+        assert told.startswith(f"{world.usage}[0]@{offset}: this message was not written by")
+
+
+@pytest.mark.parametrize("name", NOT_FOLDED)
+async def test_a_message_that_was_altered_so_that_it_cannot_be_folded_is_named(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alter_message(monkeypatch, 7, lambda value: NOT_FOLDED[name].replace(b"%d", b"7"))
+    async with opened(tmp_path) as world:
+        await world.fill(LEDGER.drafts())
+        await world.mirror()
+        with pytest.raises(KafkaDiffers, match=r"the message of event 7 at .*@\d+ is not what"):
+            await world.folded("kafka", kafka=True)
+
+
 @pytest.mark.parametrize("how", ["forgotten", "removed", "made anew"])
 async def test_messages_that_are_gone_hold_back_all_behind_them_and_are_named(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

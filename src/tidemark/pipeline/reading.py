@@ -24,6 +24,9 @@ class FoldedBatch(NamedTuple):
     check: Callable[[], FoldedBatch | None]
     """Asked once it was worked out and before it is committed: what to take in its place. Raises
     if it must not be committed at all."""
+    died: Callable[[], FoldedBatch | None] = lambda: None
+    """Asked if working it out failed: what to take in its place, where that may be better. Raises
+    if what was read is at fault."""
 
 
 class EventSource(Protocol):

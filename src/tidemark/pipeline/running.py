@@ -25,6 +25,7 @@ from tidemark.pipeline.batches import BatchFolder, collected
 from tidemark.pipeline.decode.stage import Decoder
 from tidemark.pipeline.definitions import Definitions
 from tidemark.pipeline.errors import SparkUnavailable
+from tidemark.pipeline.fold.parts import Gathered
 from tidemark.pipeline.fold.task import PLAIN_LIMIT, OpenViews
 from tidemark.pipeline.output.batch import Frontier
 from tidemark.pipeline.output.errors import LedgerRewound
@@ -199,11 +200,7 @@ class Pipeline:
 
     def _commit(self, taken: FoldedBatch) -> None:
         crash_point("pipeline.batch_begun")
-        gathered = collected(taken.folded)
-        while (instead := taken.check()) is not None:
-            taken = instead
-            gathered = collected(taken.folded)
-        batch = self._folder.batch(gathered, self._frontier, self._time)
+        batch = self._folder.batch(self._gathered(taken), self._frontier, self._time)
         if batch is None:
             return
         crash_point("pipeline.batch_folded")
@@ -212,6 +209,23 @@ class Pipeline:
         before = 0 if self._frontier is None else self._frontier.ingress_sequence
         self._frontier = batch.end
         self._on_progress(Progress(batch.end, batch.end.ingress_sequence - before))
+
+    def _gathered(self, taken: FoldedBatch) -> Gathered:
+        """What comes of it, or of what is to be taken in its place."""
+        while True:
+            try:
+                gathered = collected(taken.folded)
+            except PySparkException as error:
+                # What has a name is no fault of what was read.
+                is_known = self._stopping.is_set() or self._source.failure(error) is not None
+                instead = None if is_known else taken.died()
+                if instead is None:
+                    raise
+            else:
+                instead = taken.check()
+                if instead is None:
+                    return gathered
+            taken = instead
 
     def _wait(self, work: Coroutine[Any, Any, _T]) -> _T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()

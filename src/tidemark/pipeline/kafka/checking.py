@@ -36,10 +36,6 @@ class Seen(msgspec.Struct, frozen=True):
     def is_right(self, plan: BatchPlan) -> bool:
         return (self.count, self.checksum, self.others) == (plan.event_count, plan.checksum, 0)
 
-    def foreign_count(self, plan: BatchPlan) -> int:
-        """How many are not of the mirror, where none of its own is missing."""
-        return self.count + self.others - plan.event_count
-
 
 class Foreign(NamedTuple):
     """A message that is in a topic of the mirror, and that the mirror did not write."""
@@ -83,13 +79,14 @@ def exact(found: DataFrame, plan: BatchPlan) -> DataFrame:
     return _joined(found, plan, "left_semi")
 
 
-def foreign(found: DataFrame, plan: BatchPlan) -> list[Foreign]:
-    """The first of the messages that are not."""
+def foreign(found: DataFrame, plan: BatchPlan) -> tuple[list[Foreign], int]:
+    """The first of the messages that are not, and how many there are."""
     text = fn.get_json_object(fn.col("value").cast("string"), f"$.{_SEQUENCE_MEMBER}")
     claimed = fn.coalesce("sequence", text.try_cast("bigint"))
     others = _joined(found, plan, "left_anti").select(*TopicPlace._fields, claimed)
     rows = others.orderBy(*TopicPlace._fields).limit(NAMED).collect()
-    return [Foreign(TopicPlace(*row[:3]), row[3]) for row in rows]
+    count = len(rows) if len(rows) < NAMED else others.count()
+    return [Foreign(TopicPlace(*row[:3]), row[3]) for row in rows], count
 
 
 def require_right(found: DataFrame, plan: BatchPlan, events_of: EventsOf, config: Config) -> None:

@@ -114,17 +114,24 @@ class FromKafka:
         """What was taken of all that was found."""
         ours, observation = checking.observed(taken, plan)
 
-        def check() -> FoldedBatch | None:
-            seen = checking.seen(observation)
-            if seen.is_right(plan):
-                return None
-            self._require_right(found, plan)
-            # There is only too much.
+        def without_others() -> FoldedBatch:
+            """All of the mirror's must be there: there is only too much."""
             if taken is found:
-                _tell_foreign(checking.foreign(found, plan), seen.foreign_count(plan))
+                _tell_foreign(*checking.foreign(found, plan))
             return self._folded(checking.exact(found, plan), found, plan, before)
 
-        return FoldedBatch(self._fold(source_rows(ours, plan, before)), check)
+        def check() -> FoldedBatch | None:
+            if checking.seen(observation).is_right(plan):
+                return None
+            self._require_right(found, plan)
+            return without_others()
+
+        def died() -> FoldedBatch | None:
+            """What the mirror has not written may be nothing that can be folded."""
+            self._require_right(found, plan)
+            return without_others() if taken is found else None
+
+        return FoldedBatch(self._fold(source_rows(ours, plan, before)), check, died)
 
     def _require_right(self, found: DataFrame, plan: BatchPlan) -> None:
         checking.require_right(found, plan, self._ledger.events_of, self._config)
