@@ -9,7 +9,7 @@ import asyncio
 import threading
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -24,7 +24,8 @@ from tests.contract.mirrored import (
     told_of,
 )
 from tests.contract.stores import LedgerHome, all_events, append
-from tests.services.mirroring import wait_until
+from tests.services.kafka import KafkaBroker
+from tests.services.mirroring import MirrorWorld, wait_until
 from tidemark.app import landing
 from tidemark.app.landing import Landing, run_landing
 from tidemark.app.mirror import MirrorRunning
@@ -33,6 +34,12 @@ from tidemark.mirror.errors import MirrorFenced, MirrorUnavailable
 from tidemark.mirror.messages import Messages
 from tidemark.mirror.places import place_in
 from tidemark.pipeline.landing.errors import LandingUnavailable
+
+FORGETS_PRODUCERS: Final = {
+    "transactional.id.expiration.ms": "2000",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "300",
+}
+FORGOTTEN_AFTER_S: Final = 4.0
 
 
 async def test_all_events_are_there_in_order_and_where_the_ledger_says(
@@ -184,11 +191,11 @@ async def test_places_are_right_also_when_somebody_else_writes_between(
     assert found.difference.message == "the mirror has not written this message"
 
 
-@pytest.mark.parametrize("events", [2, 20_000])
+@pytest.mark.parametrize("events", [0, 2, 20_000])
 async def test_a_second_mirror_takes_over_and_the_first_is_fenced(
     events: int, sqlite_home: LedgerHome, tmp_path: Path
 ) -> None:
-    """Also one that is told so while it is still busy with sending."""
+    """Also one that is told so while it is still busy with sending, or has only a tick to send."""
     ledger, world = await ledger_and_world(sqlite_home, tmp_path)
     await fill(ledger, "before", [3])
     with world.mirroring() as failures:
@@ -205,6 +212,28 @@ async def test_a_second_mirror_takes_over_and_the_first_is_fenced(
         assert isinstance(failure, MirrorFenced)
     await world.mirror()
     await assert_mirrored(world, ledger)
+
+
+async def test_a_mirror_is_fenced_also_when_brokers_had_forgotten_it(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    """As they do after a week without a message: then its record of a commit just does not arrive,
+    and only who ends the transaction is told why."""
+    with KafkaBroker(settings=FORGETS_PRODUCERS) as broker:
+        ledger = await sqlite_home.open()
+        world = MirrorWorld(tmp_path, sqlite_home.url, broker)
+        await fill(ledger, "before", [3])
+        with world.mirroring() as failures:
+            await told_of(ledger, lambda told: told.last_sequence == 3)
+            await asyncio.sleep(FORGOTTEN_AFTER_S)
+            world.configure(state_dir=tmp_path / "elsewhere")
+            await world.mirror()
+            await fill(ledger, "after", [0])
+            await asyncio.to_thread(wait_until, lambda: failures)
+            [failure] = failures
+            assert isinstance(failure, MirrorFenced)
+        await world.mirror()
+        await assert_mirrored(world, ledger)
 
 
 @pytest.mark.parametrize("trouble", ["kill", "stop"])

@@ -139,23 +139,27 @@ class Sender:
         when Kafka's client has all of them, and is sending them, and again while they become
         visible: it must not raise.
         """
-        timed_out: MirrorUnavailable
+        failed: MirrorFenced | MirrorUnavailable
         try:
             return self._sent(chunk, totals, meanwhile)
-        except _TimedOut as error:
-            timed_out = error
+        except MirrorUnavailable as error:
+            failed = error
         # Out here: what the client raises while an exception is handled keeps that.
-        self._require_nobody_else_went_on(chunk)
-        raise timed_out
+        if not isinstance(failed, _TimedOut):
+            # Brokers may have told it of its messages only, and not why.
+            failed = self._given_up_as_fenced() or failed
+        if isinstance(failed, _TimedOut):
+            self._require_nobody_else_went_on(chunk)
+        raise failed
 
     def _sent(self, chunk: Chunk, totals: dict[str, int], meanwhile: Callable[[], None]) -> Places:
         self._trouble.said = ""
         with contextlib.suppress(LookCloser):
             return self._send(chunk, totals, meanwhile, exactly=False)
         # Rare, and takes longer: each message is asked for by itself.
-        refused = self.give_up()
-        if refused is not None and is_fenced(refused):
-            raise self._failure(refused, "mirroring")
+        fenced = self._given_up_as_fenced()
+        if fenced is not None:
+            raise fenced
         self._require_given_up({(self._topics.commits, 0), *self._routes(chunk, totals).targets})
         self._require_commits_before(chunk)
         return self._send(chunk, totals, meanwhile, exactly=True)
@@ -300,6 +304,13 @@ class Sender:
         ending.start()
         ending.join()
         return refused[0] if refused else None
+
+    def _given_up_as_fenced(self) -> MirrorFenced | MirrorUnavailable | None:
+        """Gives up; what to raise, if that shows that another mirror has taken over."""
+        refused = self.give_up()
+        if refused is None or not is_fenced(refused):
+            return None
+        return self._failure(refused, "mirroring")
 
     def close(self) -> None:
         """Gives up, and leaves nothing that goes on by itself.
