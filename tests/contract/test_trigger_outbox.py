@@ -21,6 +21,8 @@ from tests.contract.triggers_home import (
 )
 from tidemark.live.triggers import outbox_programs
 from tidemark.live.triggers.outbox_programs import GONE_REASON, KEPT_ATTEMPTS
+from tidemark.live.triggers.port import OutboxCount
+from tidemark.live.triggers.programs import Program, ask
 from tidemark.live.webhooks.outbox import Outbox
 
 pytest_plugins = ("tests.contract.triggers_fixtures",)
@@ -285,14 +287,35 @@ async def test_what_waits_and_what_was_given_up_is_counted(triggers: Triggers) -
     )
     one, two, _ = await claimed(triggers)
     await triggers.settle([retried(one, LATER), settled(two, "dead")])
-    assert [
-        (c.trigger, c.status, c.count, c.oldest_received_at) for c in await triggers.counts()
-    ] == [
-        ("hot", "dead", 1, 3),
-        ("hot", "delivering", 1, 4),
-        ("hot", "pending", 1, 0),
-        ("hot", "waiting", 2, 1),
+    # One that replaces it has the queue too, and what is removed has none.
+    await triggers.replace(new_trigger(match='{"a": {}}'), 9, START)
+    cold = await triggers.add(new_trigger("cold"), 0, START)
+    gone = await triggers.add(new_trigger("gone"), 0, START)
+    await enqueue(triggers, cold, event("e5"))
+    await enqueue(triggers, gone, event("e6"))
+    await triggers.remove("gone")
+    assert await triggers.counts() == [
+        OutboxCount("cold", "pending", 1),
+        OutboxCount("hot", "dead", 1),
+        OutboxCount("hot", "delivering", 1),
+        OutboxCount("hot", "pending", 1),
+        OutboxCount("hot", "waiting", 2),
     ]
+
+
+async def test_counting_reads_no_event(triggers_home: TriggersHome, triggers: Triggers) -> None:
+    """Somebody counts every second, and a queue may be long."""
+
+    def plan() -> Program[str]:
+        counting = outbox_programs.counts()
+        next(counting)
+        asked = counting.send([])
+        words = "EXPLAIN QUERY PLAN" if triggers_home.kind == "sqlite" else "EXPLAIN"
+        rows = yield ask(f"{words} {asked.sql}", *asked.values)
+        return "\n".join(str(row[-1]) for row in rows)
+
+    only_index = "COVERING INDEX" if triggers_home.kind == "sqlite" else "Index Only Scan using"
+    assert f"{only_index} outbox_status" in await triggers._read(plan())
 
 
 async def test_the_oldest_event_that_is_not_settled_is_known_for_each_enabled_trigger(

@@ -89,7 +89,6 @@ class OutboxCount(msgspec.Struct, frozen=True):
     trigger: str
     status: Status
     count: int
-    oldest_received_at: int
 
 
 class LeaderReport(msgspec.Struct, frozen=True):
