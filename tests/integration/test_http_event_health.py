@@ -208,6 +208,25 @@ def test_it_needs_a_key_that_may_read() -> None:
         )
 
 
+def test_a_reason_that_a_stranger_is_not_told_is_in_the_log_once() -> None:
+    env = {**environment_with_keys(), "TIDEMARK_MIRROR__ENABLED": "true"}
+    with TidemarkServer(env=env) as server:
+        [[result]] = sent(Api(server.base_url, "acme", "everything"), 1)
+
+        def logged(reason: str | None) -> int:
+            error = None if reason is None else TidemarkError(reason, code="away")
+            tell(server, "mirror", result, error=error)
+            for _ in range(3):
+                assert Api(server.base_url, "acme").get("/readyz").status == 200
+            return server.log_text().count("mirror is degraded: the brokers")
+
+        assert server.log_text().count("mirror is degraded") == 1
+        # Other seconds are no other reason.
+        assert [logged(f"the brokers are away for {n} s") for n in (9, 10)] == [1, 1]
+        assert logged("the brokers refuse us") == 2
+        assert [logged(None), logged("the brokers refuse us")] == [2, 3]
+
+
 def test_with_several_workers_each_shows_what_the_ledger_was_told() -> None:
     env = {**COPIES, "TIDEMARK_HTTP__WORKERS": "2"}
     with TidemarkServer(env=env) as server:

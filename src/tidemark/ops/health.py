@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
@@ -33,6 +34,7 @@ SCRAPE_TIMEOUT_S: Final = 0.2
 LISTEN_EVERY_S: Final = 5.0
 # A pipeline that has something to do and does not move on for so long does not run.
 STALLED_AFTER_S: Final = 60.0
+_NUMBERS: Final = re.compile(r"\d+(?:[.,]\d+)*")
 _ASK_WITH_A_KEY: Final = "a key with the scope read is told why"
 _FOLLOWERS: Final = (
     *("ledger", "clock", "sequence", MIRROR, "pipeline"),
@@ -70,6 +72,7 @@ class Health:
         self._copies = Copies(config, lags, clock)
         self._delivery = Delivery(store, lags, clock, triggering, triggers)
         self._look: asyncio.Task[dict[str, Part]] | None = None
+        self._logged: dict[str, str] = {}
 
     async def healthz(self, request: Request) -> Response:
         return json_response({"status": "ok"})
@@ -82,10 +85,21 @@ class Health:
         parts |= {name: found[name] for name in ("live", "delivery")}
         worst = worst_state(parts.values())
         if "read" not in request.caller.scopes:
-            parts = {name: _for_strangers(name, part) for name, part in parts.items()}
+            self._log_reasons(parts)
+            parts = {name: _for_strangers(part) for name, part in parts.items()}
         return json_response(
             {"status": worst, "parts": parts}, 503 if worst == "unavailable" else 200
         )
+
+    def _log_reasons(self, parts: dict[str, Part]) -> None:
+        """Of what is wrong, once: a probe may come every second, and its answer has no reason."""
+        for name, part in parts.items():
+            reason = "" if part.state == "disabled" else part.reason
+            # Seconds and counts are other ones each time.
+            kind = _NUMBERS.sub("", reason)
+            if kind and kind != self._logged.get(name):
+                log.warning("%s is %s: %s", name, part.state, reason)
+            self._logged[name] = kind
 
     async def event_health(self, request: Request) -> Response:
         """How far everything is that follows the ledger. It is an answer also if all is bad."""
@@ -268,8 +282,6 @@ def _clock_part(outcome: TidemarkError | None) -> Part:
     return Part("ready") if outcome is None else Part("unavailable", reason_of(outcome))
 
 
-def _for_strangers(name: str, part: Part) -> Part:
+def _for_strangers(part: Part) -> Part:
     """The state without its reason, which may name the database, its host or its user."""
-    if part.reason and part.state != "disabled":
-        log.warning("%s is %s: %s", name, part.state, part.reason)
     return Part(part.state, _ASK_WITH_A_KEY if part.reason else "")
