@@ -17,6 +17,7 @@ from tests.services.postgres import PostgresServer
 from tidemark.clock import SystemClock
 from tidemark.config import load_config
 from tidemark.ledger.global_sequence import (
+    CHECK_AFTER_US,
     RETRY_AFTER_US,
     NoGlobalNumbers,
     PostgresGlobalNumbers,
@@ -208,10 +209,11 @@ async def test_a_server_that_hangs_is_waited_for_no_longer_than_the_timeout(
 
 
 async def test_who_waits_behind_one_that_fails_does_not_try_it_again(
-    numbers: PostgresGlobalNumbers, second_postgres: PostgresServer
+    numbers: PostgresGlobalNumbers, clock: ManualClock, second_postgres: PostgresServer
 ) -> None:
     """One timeout for all of them, whether they ask how it is or store events."""
     assert await numbers.take(1) == 1
+    clock.pass_time(CHECK_AFTER_US)
     with frozen(second_postgres):
         started = time.monotonic()
         asked = asyncio.create_task(numbers.check())
@@ -233,6 +235,7 @@ async def test_asking_how_it_is_takes_nothing(
 ) -> None:
     assert await numbers.take(2) == 1
     second_postgres.stop()
+    clock.pass_time(CHECK_AFTER_US)
     await numbers.check()
     assert numbers.state[0] == "degraded"
     second_postgres.start()
@@ -240,6 +243,41 @@ async def test_asking_how_it_is_takes_nothing(
     await numbers.check()
     assert numbers.state == ("ready", "")
     assert await numbers.take(1) == 3
+    await numbers.close()
+
+
+async def test_asking_again_and_again_writes_nothing(
+    numbers: PostgresGlobalNumbers, clock: ManualClock, second_postgres: PostgresServer
+) -> None:
+    def version() -> list[tuple[object, ...]]:
+        return second_postgres.execute("SELECT xmin::text FROM tidemark_global_sequence")
+
+    assert await numbers.take(1) == 1
+    before = version()
+    for _ in range(4):
+        await numbers.check()
+        clock.pass_time(CHECK_AFTER_US // 4)
+    assert version() == before
+    # By then it may have gone away.
+    await numbers.check()
+    assert version() != before
+    await numbers.close()
+
+
+async def test_a_question_that_nobody_waits_for_any_longer_was_not_answered(
+    numbers: PostgresGlobalNumbers, clock: ManualClock, second_postgres: PostgresServer
+) -> None:
+    """Who asks may be less patient than `sequence.timeout` is."""
+    assert await numbers.take(1) == 1
+    clock.pass_time(CHECK_AFTER_US)
+    with frozen(second_postgres), pytest.raises(TimeoutError):
+        async with asyncio.timeout(SHORT_TIMEOUT_US / SECOND):
+            await numbers.check()
+    assert numbers.state == ("degraded", "new events have no global_sequence: no answer in time")
+    clock.pass_time(RETRY_AFTER_US)
+    await numbers.check()
+    assert numbers.state == ("ready", "")
+    assert await numbers.take(1) == 2
     await numbers.close()
 
 

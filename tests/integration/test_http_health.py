@@ -111,14 +111,18 @@ def test_a_process_that_stores_nothing_knows_whether_the_sequence_database_is_th
             found: str = api.get("/admin/event-health").json["parts"]["sequence"]["state"]
             return found
 
+        def wait_for(wanted: str) -> None:
+            deadline = time.monotonic() + COMES_BACK_WITHIN_S
+            while state() != wanted:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+
         assert (state(), metric(api, "tidemark_sequence_up")) == ("ready", 1)
         second_postgres.stop("immediate")
-        assert (state(), metric(api, "tidemark_sequence_up")) == ("degraded", 0)
+        wait_for("degraded")
+        assert metric(api, "tidemark_sequence_up") == 0
         second_postgres.start()
-        deadline = time.monotonic() + COMES_BACK_WITHIN_S
-        while state() != "ready":
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_for("ready")
         assert metric(api, "tidemark_sequence_up") == 1
 
 

@@ -14,6 +14,8 @@ import asyncpg
 from tidemark.clock import MICROS_PER_SECOND, Clock
 
 RETRY_AFTER_US = 2 * MICROS_PER_SECOND
+# Who only asks believes for so long that what was well still is.
+CHECK_AFTER_US = 2 * MICROS_PER_SECOND
 
 _PREPARE = (
     "CREATE TABLE IF NOT EXISTS tidemark_global_sequence"
@@ -66,6 +68,7 @@ class PostgresGlobalNumbers:
         self._connection: Any = None
         self._turn = asyncio.Lock()
         self._retry_at_us = 0
+        self._given_at_us: int | None = None
         self._failure: str | None = None
 
     @property
@@ -84,8 +87,15 @@ class PostgresGlobalNumbers:
 
     async def check(self) -> None:
         # Who has the turn finds out too; and whoever stores events does not wait for two.
-        if not self._turn.locked():
+        if not self._turn.locked() and not self._is_known:
             await self.take(0)
+
+    @property
+    def _is_known(self) -> bool:
+        """Whether numbers were given a moment ago."""
+        if self._failure is not None or self._given_at_us is None:
+            return False
+        return self._clock.elapsed_us() - self._given_at_us < CHECK_AFTER_US
 
     async def _take(self, count: int) -> int | None:
         try:
@@ -93,13 +103,16 @@ class PostgresGlobalNumbers:
                 if self._connection is None or self._connection.is_closed():
                     self._connection = await self._connect()
                 last = await self._connection.fetchval(_TAKE, count)
+        except asyncio.CancelledError:
+            # Whoever only asked has waited for long enough, perhaps no longer than the timeout.
+            self._failed("no answer in time")
+            raise
         except Exception as error:
             # Whatever it is: without a number an event is still an event.
-            self._failure = f"{type(error).__name__}: {error}".rstrip(": ")
-            self._retry_at_us = self._clock.elapsed_us() + RETRY_AFTER_US
-            self._drop()
+            self._failed(f"{type(error).__name__}: {error}".rstrip(": "))
             return None
         self._failure = None
+        self._given_at_us = self._clock.elapsed_us()
         return int(last) - count + 1
 
     async def close(self) -> None:
@@ -117,6 +130,11 @@ class PostgresGlobalNumbers:
             connection.terminate()
             raise
         return connection
+
+    def _failed(self, reason: str) -> None:
+        self._failure = reason
+        self._retry_at_us = self._clock.elapsed_us() + RETRY_AFTER_US
+        self._drop()
 
     def _drop(self) -> None:
         if self._connection is not None:
