@@ -289,6 +289,22 @@ async def test_a_message_that_was_altered_so_that_it_cannot_be_folded_is_named(
             await world.folded("kafka", kafka=True)
 
 
+async def test_a_message_whose_time_spark_does_not_read_is_named(tmp_path: Path) -> None:
+    async with opened(tmp_path) as world:
+        commits = LEDGER.drafts()
+        await world.fill(commits[:5])
+        await world.mirror()
+        # Somebody has taken nanoseconds for milliseconds.
+        offset, wild = world.end(0), 1_700_000_000_000_000_000
+        world.write("usage", b"{}", partition=0, timestamp=wild)
+        await world.fill(commits[5:])
+        await world.mirror()
+        with pytest.raises(KafkaDiffers) as raised:
+            await world.folded("kafka", kafka=True)
+        place = f"{world.usage}[0]@{offset}"
+        assert raised.value.message.startswith(f"the message at {place} has the time {wild} ms")
+
+
 @pytest.mark.parametrize("how", ["forgotten", "removed", "made anew"])
 async def test_messages_that_are_gone_hold_back_all_behind_them_and_are_named(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

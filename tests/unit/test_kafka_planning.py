@@ -219,6 +219,13 @@ PLAN = "\n=== Streaming Query ===\nscan org.apache.spark.sql.kafka010.KafkaSourc
             "messages behind event 7 were removed from Kafka",
         ),
         (
+            f"{JAVA}org.apache.spark.sql.kafka010.KafkaIllegalStateException: Record at topic"
+            " p.usage partition 2 offset 3 has timestamp value 1700000000000000000 that overflows"
+            " when converting to Spark's microsecond-precision TimestampType.",
+            "kafka_differs",
+            "the message at p.usage[2]@3 has the time 1700000000000000000 ms, which Spark",
+        ),
+        (
             "[KAFKA_DATA_SOURCE_NOT_ENABLED] Failed to find data source: kafka.",
             "config_invalid",
             "Spark does not have its connector to Kafka, or not all of it: [KAFKA_DATA_SOURCE",

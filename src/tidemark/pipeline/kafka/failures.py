@@ -7,8 +7,12 @@ from typing import Final
 
 from tidemark.errors import ConfigError, TidemarkError
 from tidemark.pipeline.kafka.errors import KafkaDiffers, KafkaUnavailable
+from tidemark.pipeline.kafka.places import TopicPlace
 
 _GONE: Final = "data may have been lost"
+_WILD_TIME: Final = re.compile(
+    r"Record at topic (\S+) partition (\d+) offset (\d+) has timestamp value (-?\d+) that overflows"
+)
 # Behind it, Spark shows the plan of the query, which names the connector whatever has happened.
 _PLAN: Final = "=== Streaming Query ==="
 _PACKAGES: Final = r"org\.apache\.(?:kafka|spark\.(?:sql\.)?kafka010)\."
@@ -37,6 +41,15 @@ def spark_failure(error: BaseException, reached: int) -> TidemarkError | None:
             f"messages behind event {reached} were removed from Kafka while they were read",
             hint="Nothing behind them is folded. The pipeline looks again, and names the first that"
             " is missing.",
+        )
+    if (wild := _WILD_TIME.search(said)) is not None:
+        topic, partition, offset, time = wild.groups()
+        place = TopicPlace(topic, int(partition), int(offset))
+        return KafkaDiffers(
+            f"the message at {place} has the time {time} ms, which Spark cannot read: it was not"
+            " written by the mirror",
+            hint="Spark reads nothing beside it either. Have the topics mirrored anew"
+            " (docs/howto/kafka.md), or set pipeline.source to ledger.",
         )
     if (line := _line_with(_FROM_KAFKA, said)) is not None:
         return KafkaUnavailable(
