@@ -8,6 +8,7 @@ here is built anew too, and subscribers connect again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -44,6 +45,7 @@ from tidemark.web.sockets import WebSocket
 log = logging.getLogger(__name__)
 
 LOOK_AGAIN_S: Final = 1.0
+REPORT_TIMEOUT_S: Final = 5.0
 RETRY_AFTER_S: Final = 1
 NOT_MADE_YET: Final = "the pipeline has not made any view yet"
 
@@ -123,10 +125,16 @@ class Live:
         deliverer = automation.deliverer
         metrics.saw_deliveries(None if deliverer is None else deliverer.counters)
         if self._triggers is not None:
-            metrics.saw_outbox(await self._triggers.counts())
-            now_us = self._clock.wall_us()
-            oldest = await self._triggers.oldest_unsettled()
-            metrics.saw_waiting({name: age_s(at, now_us) for name, at in oldest.items()})
+            # A store that hangs leaves its own numbers as they were, and keeps no other waiting.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REPORT_TIMEOUT_S):
+                    await self._report_outbox(self._triggers, metrics)
+
+    async def _report_outbox(self, triggers: TriggerStore, metrics: LiveMetrics) -> None:
+        metrics.saw_outbox(await triggers.counts())
+        now_us = self._clock.wall_us()
+        oldest = await triggers.oldest_unsettled()
+        metrics.saw_waiting({name: age_s(at, now_us) for name, at in oldest.items()})
 
     def health(self) -> Part:
         """Whether what is live is served, and triggers go on."""
