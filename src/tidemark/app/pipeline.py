@@ -146,6 +146,8 @@ class _Runner:
         self._has_started = False
         self._reached: Frontier | None = None
         self._failures = 0
+        # What was waited for is none of these.
+        self._deaths = 0
         self._failing_since_us = 0
         self._pause_s = FIRST_PAUSE_S
         self._goal: Head | None = None
@@ -161,7 +163,10 @@ class _Runner:
                 if self._stop.is_set():
                     # What is given up fails in many ways.
                     break
-                self._failures = 1 if self._reached != before else self._failures + 1
+                if self._reached != before:
+                    self._failures = self._deaths = 0
+                self._failures += 1
+                self._deaths += not isinstance(_as_told(error), WAITED_FOR)
                 if self._failures == 1:
                     self._failing_since_us = self._clock.elapsed_us()
                     self._pause_s = FIRST_PAUSE_S
@@ -191,7 +196,7 @@ class _Runner:
             # A field is a setting that is at fault.
             return error.field is None and is_patient
         if isinstance(error, SparkUnavailable):
-            return self._has_started and self._failures < DEATHS_AT_ONE_PLACE
+            return self._has_started and self._deaths < DEATHS_AT_ONE_PLACE
         return False
 
     def _run_once(self) -> None:
