@@ -136,8 +136,8 @@ def test_it_follows_the_ledger_survives_its_java_and_stops_in_order(home: Path) 
         assert "spark.log" in part()["reason"]
         wait_until(lambda: told(home) == ["spark_unavailable"])
         assert counted("2026-03-05T00:00:00.000000Z")
-        assert part()["state"] == "ready"
-        assert told(home) == [None]
+        wait_until(lambda: part()["state"] == "ready")
+        wait_until(lambda: told(home) == [None])
 
         [java] = java_of(pipeline.pid)
         asked_at = time.monotonic()

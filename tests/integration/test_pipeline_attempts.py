@@ -5,14 +5,22 @@ Ledger and views are real. What each query does is written down beforehand.
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
 import threading
+import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tests.services.mirroring import wait_until
 from tidemark.app import pipeline as app
+from tidemark.clock import SystemClock
 from tidemark.config import Config, load_config
+from tidemark.ledger.opening import open_ledger
+from tidemark.ops.pipeline_status import PipelineStatus
 from tidemark.pipeline.errors import SparkUnavailable
 from tidemark.pipeline.output.batch import Frontier
 from tidemark.pipeline.output.errors import ViewsUnavailable
@@ -33,13 +41,30 @@ Attempt = Callable[[Query], None]
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
+    """Of a ledger with one commit."""
     path = tmp_path / "tidemark.yaml"
     path.write_text(f"""
 state_dir: {tmp_path / "state"}
 streams: {{usage: {{kind: usage}}}}
 meters: {{api_calls: {{aggregate: sum}}}}
 """)
-    return load_config(path, {})
+    config = load_config(path, {})
+    asyncio.run(begin(config))
+    return config
+
+
+async def begin(config: Config) -> None:
+    ledger = await open_ledger(config, SystemClock())
+    await ledger.tick(0)
+    await ledger.close()
+
+
+def told(config: Config) -> list[str | None]:
+    """The code of what the ledger was told, and of what is in the state directory."""
+    with closing(sqlite3.connect(config.state_dir / "ledger.db")) as connection:
+        rows = connection.execute("SELECT code FROM copies WHERE name = 'pipeline'").fetchall()
+    error = PipelineStatus(config.state_dir).error()
+    return [*(code for (code,) in rows), None if error is None else error.code]
 
 
 def ran(config: Config, monkeypatch: pytest.MonkeyPatch, attempts: Sequence[Attempt]) -> None:
@@ -63,6 +88,7 @@ def ran(config: Config, monkeypatch: pytest.MonkeyPatch, attempts: Sequence[Atte
     monkeypatch.setattr(app, "start_session", lambda *_, **__: None)
     monkeypatch.setattr(app, "stop_session", lambda: None)
     monkeypatch.setattr(app, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(app, "LOOK_EVERY_S", 0.02)
     app.run_pipeline(config, until_caught_up=False, on_progress=lambda standing: None, stop=stop)
     assert not left
 
@@ -100,3 +126,39 @@ def test_a_query_that_moves_on_between_may_die_again(
         dies(query)
 
     ran(config, monkeypatch, [*[dies] * 4, moves_and_dies, *[dies] * 3, goes_on])
+
+
+AWAY = "views_unavailable"
+
+
+@pytest.mark.parametrize("how", ["it has moved", "it is at the end", "it has lived for long"])
+def test_what_is_wrong_is_told_until_a_query_goes_on(
+    how: str, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def goes_on_late(query: Query) -> None:
+        # Some looks at it.
+        time.sleep(0.3)
+        assert told(config) == [AWAY, AWAY]
+        if how == "it has moved":
+            query.frontier = Frontier(0, 1, bytes(32), "L")
+        elif how == "it is at the end":
+            monkeypatch.setattr(app, "_is_behind", lambda *_: False)
+        else:
+            monkeypatch.setattr(app, "LIVES_AFTER_US", 0)
+        wait_until(lambda: told(config) == [None, None])
+
+    ran(config, monkeypatch, [waits, waits, goes_on_late])
+
+
+def test_what_the_process_before_said_is_wrong_until_a_query_goes_on(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    PipelineStatus(config.state_dir).failed(ViewsUnavailable("the views are away"))
+
+    def begins(query: Query) -> None:
+        time.sleep(0.3)
+        assert told(config) == [AWAY]
+        query.frontier = Frontier(0, 1, bytes(32), "L")
+        wait_until(lambda: told(config) == [None, None])
+
+    ran(config, monkeypatch, [begins])

@@ -65,6 +65,8 @@ WAITED_FOR: Final = (
     KafkaDiffers,
 )
 LOOK_EVERY_S: Final = 0.5
+# Longer than an attempt waits for what does not come: Spark gives Kafka two minutes.
+LIVES_AFTER_US: Final = 150 * MICROS_PER_SECOND
 PRUNE_EVERY_S: Final = 60.0
 
 _LOCK_NAME: Final = "pipeline.lock"
@@ -151,8 +153,12 @@ class _Runner:
         self._failing_since_us = 0
         self._pause_s = FIRST_PAUSE_S
         self._goal: Head | None = None
-        # What the one before has told the ledger is not known.
-        self._has_told_wrong = True
+        # What the process before has told is not known.
+        self._wrong: TidemarkError | None = None
+        self._told_us: int | None = None
+        self._is_well = False
+        self._began_at: Frontier | None = None
+        self._began_us = 0
 
     def run(self) -> None:
         while not self._stop.is_set():
@@ -200,6 +206,7 @@ class _Runner:
         return False
 
     def _run_once(self) -> None:
+        self._is_well = False
         with closing(self._stores, open_ledger(self._config, self._clock)) as ledger:
             try:
                 with closing(self._stores, open_views(self._config)) as views:
@@ -227,8 +234,8 @@ class _Runner:
         )
         pipeline.prepare()
         self._has_started = True
-        self._reached = pipeline.frontier
-        self._status.clear()
+        self._reached = self._began_at = pipeline.frontier
+        self._began_us = self._clock.elapsed_us()
         with (
             stores.beside(self._watch(pipeline, ledger)),
             stores.beside(self._forget(views)),
@@ -277,29 +284,42 @@ class _Runner:
     async def _tell(self, pipeline: Pipeline, ledger: LedgerStore) -> None:
         # It is the query that fails when a store is away, and that says so.
         with contextlib.suppress(TidemarkError):
-            frontier = pipeline.frontier
-            self._on_progress(_standing(frontier, await ledger.head()))
+            frontier, head = pipeline.frontier, await ledger.head()
+            self._on_progress(_standing(frontier, head))
             self._high_water.reached(frontier)
-            if self._has_told_wrong:
-                await self._tell_ledger(ledger, frontier, None)
-                self._has_told_wrong = False
+            if not self._is_well and self._goes_on(frontier, head):
+                self._is_well, self._wrong, self._told_us = True, None, None
+                self._status.clear()
+            if self._is_well and self._told_us is None:
+                await self._tell_ledger(ledger, frontier)
+
+    def _goes_on(self, frontier: Frontier | None, head: Head) -> bool:
+        """Whether a query does more than those before it that failed."""
+        return (
+            frontier != self._began_at
+            or not _is_behind(frontier, self._goal or head)
+            or self._since(self._began_us) >= LIVES_AFTER_US
+        )
+
+    def _since(self, moment_us: int) -> int:
+        return self._clock.elapsed_us() - moment_us
 
     def _tell_wrong(self, ledger: LedgerStore, error: TidemarkError) -> None:
         """For servers that do not work in this state directory."""
-        self._has_told_wrong = True
         # The pipeline goes on whether this is heard or not, and one that is away cannot hear.
         if not isinstance(error, LedgerUnavailable):
+            self._wrong = error
             with contextlib.suppress(TidemarkError):
-                self._stores.wait(self._tell_ledger(ledger, self._reached, error))
+                self._stores.wait(self._tell_ledger(ledger, self._reached))
 
-    async def _tell_ledger(
-        self, ledger: LedgerStore, reached: Frontier | None, error: TidemarkError | None
-    ) -> None:
+    async def _tell_ledger(self, ledger: LedgerStore, reached: Frontier | None) -> None:
+        """What is wrong, or that nothing is."""
         sequence, received_at = (
             (0, 0) if reached is None else (reached.ingress_sequence, reached.received_at)
         )
         now_us = self._clock.wall_us()
-        await ledger.tell_copy(CopyState(PIPELINE, sequence, received_at, now_us, error))
+        await ledger.tell_copy(CopyState(PIPELINE, sequence, received_at, now_us, self._wrong))
+        self._told_us = self._clock.elapsed_us()
 
     async def _forget(self, views: ViewsStore) -> None:
         while True:
