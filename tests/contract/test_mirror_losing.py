@@ -20,11 +20,13 @@ from tests.contract.mirrored import (
     told_of,
 )
 from tests.contract.stores import LedgerHome, all_commits, append
-from tests.services.mirroring import MirrorWorld
+from tests.services.mirroring import MirrorWorld, wait_until
+from tidemark.app import mirror as app_mirror
 from tidemark.errors import TidemarkError
 from tidemark.ledger.port import CopyState
-from tidemark.mirror import following, kafka
+from tidemark.mirror import following, kafka, position
 from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable
+from tidemark.mirror.following import Mirror
 from tidemark.mirror.messages import SEQUENCE_HEADER
 from tidemark.mirror.position import ends, last_commits, messages, reading, sequence_of
 
@@ -62,9 +64,9 @@ async def test_a_topic_that_is_made_anew_under_a_mirror_is_not_gone_on_with(
         await append(ledger, *(draft(f"more-{number}", causality_key="run") for number in range(2)))
         told = await told_of(ledger, lambda told: said(told).code == "mirror_refused")
         # It may not reach the topic at first, and then finds it when it begins anew.
-        went_back = f"partition {place} of the topic {usage} had come to offset 31, and goes on at"
+        gone = f"the message at offset 29 of partition {place} of the topic {usage} was the last"
         begun_anew = f"the topic {usage} held 30 messages, and was made anew since"
-        assert re.match(f"{went_back}|{begun_anew}", said(told).message)
+        assert re.match(f"{gone}|{begun_anew}", said(told).message)
     assert not failures
     assert await asyncio.to_thread(lasts, world) == [30]
     assert await asyncio.to_thread(all_in, world, usage) == []
@@ -91,6 +93,63 @@ async def test_a_topic_that_somebody_has_filled_again_is_noticed_while_nothing_i
     assert not failures
     with pytest.raises(MirrorRefused, match=r"of the last 30 events .*, 0 are in Kafka"):
         await world.mirror()
+
+
+@pytest.mark.parametrize("is_idle", [True, False])
+async def test_what_is_lost_further_back_is_never_forgotten_by_who_knew_it(
+    is_idle: bool, sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What begins anew looks only at what was told last. And what is given up takes offsets too:
+    soon the partition ends behind what was lost."""
+    monkeypatch.setattr(following, "MOST_COMMITS", 1)
+    monkeypatch.setattr(following, "MOST_EVENTS", 1)
+    monkeypatch.setattr(app_mirror, "LONGEST_PAUSE_S", 0.5)
+    monkeypatch.setattr(position, "ANSWER_WITHIN_S", 2.0)
+    begun: list[Mirror] = []
+    begin = Mirror.begin
+
+    def noted(self: Mirror) -> None:
+        begun.append(self)
+        begin(self)
+
+    monkeypatch.setattr(Mirror, "begin", noted)
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    usage = f"{world.prefix}usage"
+
+    def lose_the_last(lost: int) -> None:
+        there = all_in(world, usage)
+        world.remove_topics(usage)
+        world.make_topic(usage, 3)
+        for message in there[:-lost]:
+            options = {"headers": message.headers(), "partition": message.partition()}
+            world.write("usage", message.value(), key=message.key(), **options)
+        elsewhere = 0 if there[0].partition() else 1
+        for _ in range(10):
+            world.write("usage", b"{}", partition=elsewhere)
+
+    async def append_run(name: str) -> None:
+        await append(ledger, *(draft(f"{name}-{n}", causality_key="run") for n in range(3)))
+
+    with world.mirroring() as failures:
+        await append_run("first")
+        await append(ledger, draft("a trade", stream="trades"))
+        await told_of(ledger, lambda told: told.last_sequence == 4)
+        await asyncio.to_thread(lose_the_last, 2)
+        if is_idle:
+            monkeypatch.setattr(following, "CHECK_EVERY_US", 0)
+            await told_of(ledger, lambda told: said(told).code == "mirror_refused")
+        await append_run("second")
+        before = len(begun)
+        await asyncio.to_thread(wait_until, lambda: len(begun) >= before + 3)
+        told = await told_of(ledger, lambda told: said(told).code == "mirror_refused")
+        gone = rf"the message at offset 2 of partition \d of the topic {usage} was the last"
+        assert re.match(gone, said(told).message)
+        assert await asyncio.to_thread(lasts, world) == [3, 4]
+        # All of them gone, it begins anew by itself.
+        await asyncio.to_thread(world.remove_topics, *world.topics())
+        await told_of(ledger, lambda told: told.error is None and told.last_sequence == 7)
+    assert not failures
+    await assert_mirrored(world, ledger)
 
 
 @pytest.mark.parametrize("also_lost", [(), ("usage",), ("trades",)])

@@ -24,6 +24,7 @@ from tidemark.mirror import kafka, sending
 from tidemark.mirror.chunks import Chunk
 from tidemark.mirror.errors import MirrorUnavailable
 from tidemark.mirror.following import Mirror
+from tidemark.mirror.known import Known
 from tidemark.mirror.messages import Messages
 from tidemark.mirror.position import last_commit, reading
 
@@ -52,7 +53,9 @@ async def test_a_sender_that_is_closed_is_gone_at_once(
     no_topics: Any = SimpleNamespace(batch_bytes=1_000_000)
 
     def work(held: set[int]) -> None:
-        sender = sending.Sender(world.config, "ledger", no_topics, SystemClock(), lambda: False)
+        sender = sending.Sender(
+            world.config, "ledger", no_topics, Known(), SystemClock(), lambda: False
+        )
         try:
             assert threads_of_kafka() > before
             if fails == "begin":

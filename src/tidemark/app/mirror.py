@@ -26,6 +26,7 @@ from tidemark.ledger.opening import open_ledger
 from tidemark.ledger.port import LedgerStore
 from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable
 from tidemark.mirror.following import Mirror
+from tidemark.mirror.known import Known
 from tidemark.mirror.telling import MirrorTeller
 
 log = logging.getLogger(__name__)
@@ -118,6 +119,7 @@ class _Runner:
         self._on_progress = on_progress
         self._stop = stop
         self._pause_s = FIRST_PAUSE_S
+        self._known = Known()
 
     def caught_up(self) -> Mirrored | None:
         with (
@@ -178,6 +180,7 @@ class _Runner:
             ledger,
             self._clock,
             teller,
+            self._known,
             loop=self._stores.loop,
             stop=self._stop,
             has_failed=has_failed,

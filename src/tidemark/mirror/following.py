@@ -1,6 +1,7 @@
 """From the ledger into Kafka, as the ledger grows.
 
-Nothing that is known here outlives a failure: where to go on is read from the topics each time.
+Where to go on is read from the topics each time: what is known here outlives a failure only to be
+held against them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tidemark.mirror.ahead import MOST_EVENTS, Ahead, CommitReader
 from tidemark.mirror.chunks import Chunk
 from tidemark.mirror.errors import MirrorRefused
 from tidemark.mirror.hanging import end_hanging
+from tidemark.mirror.known import Known
 from tidemark.mirror.messages import MOST_COMMITS, CommitRecord, Target
 from tidemark.mirror.places import UNKNOWN, Place, PlaceColumns, place_in
 from tidemark.mirror.position import (
@@ -57,17 +59,19 @@ class Mirror:
         ledger: LedgerStore,
         clock: Clock,
         teller: MirrorTeller,
+        known: Known,
         *,
         loop: asyncio.AbstractEventLoop,
         stop: threading.Event,
         has_failed: bool = False,
     ) -> None:
-        """`loop` is where the ledger lives; it must run while the mirror does. `has_failed` is
-        whether the attempt before did."""
+        """`known` is the same for all attempts of a process. `loop` is where the ledger lives; it
+        must run while the mirror does. `has_failed` is whether the attempt before did."""
         self._config = config
         self._ledger = ledger
         self._clock = clock
         self._teller = teller
+        self._known = known
         self._loop = loop
         self._stop = stop
         self._reader = CommitReader(ledger, few_first=has_failed)
@@ -100,7 +104,12 @@ class Mirror:
                 self._in_ledger(last)
                 self._topics.ensure(self._topics_there(last.totals))
             self._sender = Sender(
-                self._config, self._ledger.ledger_id, self._topics, self._clock, self._stop.is_set
+                self._config,
+                self._ledger.ledger_id,
+                self._topics,
+                self._known,
+                self._clock,
+                self._stop.is_set,
             )
             self._opened.callback(self._sender.close)
             self._sender.begin()
@@ -110,7 +119,9 @@ class Mirror:
             if last is not None:
                 self._go_on_from(last, consumer)
                 self._require_told_is_there(consumer)
+                self._known.require_there(consumer, self._topics.commits)
             else:
+                self._known.forget()
                 self._topics.require_new_commits(consumer)
             self._require_none_untold(consumer)
             self._recover_places(consumer)

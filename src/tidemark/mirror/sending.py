@@ -11,7 +11,7 @@ from itertools import islice, starmap
 from operator import length_hint
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from tidemark.clock import Clock
 from tidemark.config import Config
@@ -28,6 +28,7 @@ from tidemark.mirror.kafka import (
     is_fenced,
     producer,
 )
+from tidemark.mirror.known import Known
 from tidemark.mirror.messages import (
     CommitRecord,
     Messages,
@@ -90,6 +91,7 @@ class Sender:
         config: Config,
         ledger_id: str,
         topics: Topics,
+        known: Known,
         clock: Clock,
         stopped: Callable[[], bool],
     ) -> None:
@@ -98,6 +100,7 @@ class Sender:
         self._begun_us: int | None = None
         self._ledger_id = ledger_id
         self._topics = topics
+        self._known = known
         self._stopped = stopped
         self._trouble = _Trouble()
         self.partitions: dict[str, Sequence[Target]] = {}
@@ -161,7 +164,10 @@ class Sender:
         if fenced is not None:
             raise fenced
         self._require_given_up({(self._topics.commits, 0), *self._routes(chunk, totals).targets})
-        self._require_commits_before(chunk)
+        with reading(self._config) as consumer:
+            self._require_commits_before(chunk, consumer)
+            # Where messages went by now may be further than what was lost.
+            self._known.require_there(consumer, self._topics.commits)
         return self._send(chunk, totals, meanwhile, exactly=True)
 
     def _send(
@@ -203,6 +209,7 @@ class Sender:
         self._commit()
         crash_point("mirror.committed")
         self._wait_until_seen(sent.ends, meanwhile)
+        self._known.note(sent.ends)
         totals.update(sent.totals)
         return watched.places
 
@@ -210,10 +217,9 @@ class Sender:
         self._begun_us = self._clock.elapsed_us()
         self._producer.begin_transaction()
 
-    def _require_commits_before(self, chunk: Chunk) -> None:
+    def _require_commits_before(self, chunk: Chunk, consumer: Consumer) -> None:
         """They may be of somebody else by now, or gone."""
-        with reading(self._config) as consumer:
-            last = last_commit(consumer, self._topics.commits)
+        last = last_commit(consumer, self._topics.commits)
         end = (last.ledger_id, last.last_sequence) if last else (self._ledger_id, 0)
         if end != (self._ledger_id, chunk.commits[0].first_sequence - 1):
             raise MirrorUnavailable(
