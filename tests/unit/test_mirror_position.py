@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 import weakref
 from types import SimpleNamespace
 from typing import Any
@@ -57,6 +58,47 @@ def test_anything_else_is_an_error_at_once() -> None:
     consumer: Any = Asked(KafkaError.TOPIC_AUTHORIZATION_FAILED, times=1)
     with pytest.raises(MirrorUnavailable, match="asking for the ends of commits"):
         position.ends(consumer, "commits", 0)
+
+
+class Passing:
+    """A consumer that comes one further each time, and shows nothing of what is before `shown`."""
+
+    def __init__(self, shown: int, stuck_at: int) -> None:
+        self._at = 0
+        self._shown = shown
+        self._stuck_at = stuck_at
+
+    def assign(self, partitions: Any) -> None:
+        """It is where it is."""
+
+    def poll(self, timeout: float) -> Any:
+        time.sleep(0.02)
+        if self._at == self._stuck_at:
+            return None
+        self._at += 1
+        if self._at <= self._shown:
+            return None
+        found = self._at - 1
+        return SimpleNamespace(error=lambda: None, offset=lambda: found, value=lambda: b"{}")
+
+    def position(self, partitions: Any) -> Any:
+        return [SimpleNamespace(offset=self._at)]
+
+
+def test_what_was_given_up_may_take_as_long_as_it_does_and_who_comes_no_further_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(position, "ANSWER_WITHIN_S", 0.1)
+
+    def read(shown: int, stuck_at: int = 1_000) -> list[int | None]:
+        consumer: Any = Passing(shown, stuck_at)
+        return [message.offset() for message in position.messages(consumer, "usage", 0, 0, 20)]
+
+    assert read(shown=18) == [18, 19]
+    # All of it.
+    assert read(shown=30) == []
+    with pytest.raises(MirrorUnavailable, match="usage was not read to its end"):
+        read(shown=18, stuck_at=10)
 
 
 class KnowsNoLeader:
