@@ -20,6 +20,7 @@ from tidemark.app import pipeline as app
 from tidemark.clock import SystemClock
 from tidemark.config import Config, load_config
 from tidemark.ledger.opening import open_ledger
+from tidemark.ledger.port import CopyState
 from tidemark.ops.pipeline_status import PipelineStatus
 from tidemark.pipeline.errors import SparkUnavailable
 from tidemark.pipeline.output.batch import Frontier
@@ -162,3 +163,42 @@ def test_what_the_process_before_said_is_wrong_until_a_query_goes_on(
         wait_until(lambda: told(config) == [None, None])
 
     ran(config, monkeypatch, [begins])
+
+
+def test_that_all_is_well_is_told_again_whoever_has_said_otherwise(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "TELL_EVERY_US", 0)
+
+    async def tell_otherwise() -> None:
+        ledger = await open_ledger(config, SystemClock())
+        error = ViewsUnavailable("the views are away")
+        await ledger.tell_copy(CopyState("pipeline", 0, 0, 0, error))
+        await ledger.close()
+
+    def is_well(query: Query) -> None:
+        query.frontier = Frontier(0, 1, bytes(32), "L")
+        wait_until(lambda: told(config) == [None, None])
+        asyncio.run(tell_otherwise())
+        wait_until(lambda: told(config) == [None, None])
+
+    ran(config, monkeypatch, [is_well])
+
+
+def test_what_is_still_wrong_is_told_again_while_a_query_only_tries(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is silent for long is taken to be gone."""
+    monkeypatch.setattr(app, "TELL_EVERY_US", 0)
+
+    def told_at() -> int:
+        with closing(sqlite3.connect(config.state_dir / "ledger.db")) as connection:
+            [(at,)] = connection.execute("SELECT told_at FROM copies").fetchall()
+        return int(at)
+
+    def tries(query: Query) -> None:
+        before = told_at()
+        wait_until(lambda: told_at() > before)
+        assert told(config) == [AWAY, AWAY]
+
+    ran(config, monkeypatch, [waits, tries])

@@ -67,6 +67,8 @@ WAITED_FOR: Final = (
 LOOK_EVERY_S: Final = 0.5
 # Longer than an attempt waits for what does not come: Spark gives Kafka two minutes.
 LIVES_AFTER_US: Final = 150 * MICROS_PER_SECOND
+# Another pipeline may have told the ledger otherwise, and what is told last need not arrive last.
+TELL_EVERY_US: Final = 30 * MICROS_PER_SECOND
 PRUNE_EVERY_S: Final = 60.0
 
 _LOCK_NAME: Final = "pipeline.lock"
@@ -290,7 +292,8 @@ class _Runner:
             if not self._is_well and self._goes_on(frontier, head):
                 self._is_well, self._wrong, self._told_us = True, None, None
                 self._status.clear()
-            if self._is_well and self._told_us is None:
+            is_due = self._told_us is None or self._since(self._told_us) >= TELL_EVERY_US
+            if is_due and (self._is_well or self._wrong is not None):
                 await self._tell_ledger(ledger, frontier)
 
     def _goes_on(self, frontier: Frontier | None, head: Head) -> bool:

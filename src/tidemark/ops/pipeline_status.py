@@ -20,7 +20,8 @@ from tidemark.ops.parts import reason_of
 
 PIPELINE: Final = "pipeline"
 """As it calls itself where the ledger is told."""
-# It tells at each attempt: at most 30 s lie between two, and a start of Spark.
+# It tells at each attempt, and every 30 s while one lasts: at most as much lies between two, and a
+# start of Spark.
 SILENT_AFTER_US: Final = 120 * MICROS_PER_SECOND
 FILE_NAME: Final = "pipeline-error.json"
 
