@@ -10,11 +10,13 @@ from typing import Final
 
 from websockets.sync.client import ClientConnection, connect
 
+from tests.contract.frozen import frozen
 from tests.integration.http_client import Api, assert_refused, trade, usage
 from tests.services.http_calls import Answer
 from tests.services.ports import free_port
 from tests.services.postgres import PostgresServer
 from tests.services.tidemark_server import TidemarkServer
+from tidemark.ops.health import ANSWER_TIMEOUT_S
 
 METRICS_PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 COMES_BACK_WITHIN_S: Final = 20.0
@@ -85,6 +87,23 @@ def test_a_database_that_goes_away_and_comes_back_needs_no_restart_of_ours(
         assert failures >= 1
         # The driver may grumble; we must not.
         assert "ERROR" not in server.log_text(), server.log_text()
+
+
+def test_a_database_that_hangs_is_told_within_seconds(
+    second_postgres: PostgresServer, tenant: str
+) -> None:
+    with TidemarkServer(ledger_url=second_postgres.create_database()) as server:
+        api = Api(server.base_url, tenant)
+        api.accept(usage(tenant))
+        with frozen(second_postgres):
+            started = time.monotonic()
+            answer = api.get("/readyz")
+            assert time.monotonic() - started < 2 * ANSWER_TIMEOUT_S
+            assert (answer.status, answer.json["status"]) == (503, "unavailable")
+            assert answer.json["parts"]["ledger"]["reason"] == "no answer within 5 s"
+        wait_until_ready(api)
+        api.accept(usage(tenant, customerRef="after"))
+        assert "Traceback" not in server.log_text(), server.log_text()
 
 
 def test_a_sequence_database_that_is_away_degrades_and_does_not_stop(tenant: str) -> None:

@@ -268,14 +268,20 @@ def stalled(progress: Progress, unmoved_us: int) -> str:
 
 
 async def _outcome(work: Awaitable[T], within_s: float = ANSWER_TIMEOUT_S) -> T | TidemarkError:
-    """What comes of a question to a store, in time or not."""
+    """What comes of a question to a store, in time or not.
+
+    Its end is not waited for then: a driver whose server hangs takes long to be cancelled.
+    """
+    asked = asyncio.ensure_future(work)
     try:
-        async with asyncio.timeout(within_s):
-            return await work
+        await asyncio.wait((asked,), timeout=within_s)
+        return asked.result() if asked.done() else TidemarkError(f"no answer within {within_s:g} s")
     except TidemarkError as error:
         return error
-    except TimeoutError:
-        return TidemarkError(f"no answer within {within_s:g} s")
+    finally:
+        # Nobody is left who would take an error of it.
+        asked.add_done_callback(lambda asked: asked.cancelled() or asked.exception())
+        asked.cancel()
 
 
 def _clock_part(outcome: TidemarkError | None) -> Part:
