@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any, Final
 
+from tests.contract.frozen import frozen
 from tests.crash.live_world import SETTINGS
 from tests.integration.http_client import Api, usage
 from tests.integration.test_http_health import metric
 from tests.integration.trigger_calls import CREATE, until
+from tests.services.graphql_socket import connected
 from tests.services.http_calls import call
 from tests.services.live_server import VIEW, LiveServer, position
+from tests.services.postgres import PostgresServer
 from tests.services.webhook_receiver import WebhookReceiver, answering
+from tidemark.app.server import METRICS_PERIOD_S
 from tidemark.config.sample import sample_text
 from tidemark.live.triggers.leader_reports import LOOK_EVERY_S
+from tidemark.ops.health import ANSWER_TIMEOUT_S
 from tidemark.timestamps import parse_timestamp
 
 EVENT_HEALTH: Final = "/admin/event-health"
@@ -85,3 +91,23 @@ async def test_whichever_worker_is_asked_says_what_the_one_that_leads_knows() ->
             assert part_of(live, "/readyz", "live")["state"] == "degraded"
             assert metric(api, "tidemark_copy_up", copy="delivery") == 0
             assert "\ntidemark_live_up 0.0\n" in api.get("/metrics").body.decode()
+
+
+async def test_a_store_of_triggers_that_hangs_keeps_no_other_number_waiting(
+    second_postgres: PostgresServer,
+) -> None:
+    env = {"TIDEMARK_TRIGGER_STORE__URL": second_postgres.create_database()}
+    with LiveServer(sample_text() + SETTINGS, env) as live:
+        live.commit([position("a", "X", "1")])
+        create(live, "https://one.example/hook")
+        api = Api(live.server.base_url, "acme")
+        with frozen(second_postgres):
+            # It hangs for who counts what waits too.
+            await asyncio.sleep(2 * METRICS_PERIOD_S)
+            started = time.monotonic()
+            async with connected(live.url):
+                # Whoever answers asks that store too.
+                assert metric(api, "tidemark_live_connections") == 1
+            assert time.monotonic() - started < 2 * ANSWER_TIMEOUT_S
+            assert "no answer" in part_of(live)["reason"]
+        await until(lambda: part_of(live)["state"] == "ready")

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from tests.crash.live_world import SETTINGS
 from tests.integration.trigger_calls import until
@@ -34,15 +33,8 @@ from tidemark.live.triggers import automation, leader_reports, leading
 from tidemark.live.triggers.definition import NewTrigger
 from tidemark.live.triggers.evaluation import TriggerEvaluator
 from tidemark.live.triggers.opening import open_triggers
-from tidemark.live.triggers.port import (
-    DeliveryRecord,
-    LeaderReport,
-    Leadership,
-    OutboxCount,
-    TriggerStore,
-)
+from tidemark.live.triggers.port import DeliveryRecord, LeaderReport, Leadership, TriggerStore
 from tidemark.live.triggers.sqlite import SqliteTriggers
-from tidemark.ops.live_metrics import LiveMetrics
 from tidemark.ops.opened_views import OpenedViews
 from tidemark.pipeline.definitions import Definitions, table_schema
 from tidemark.pipeline.output.errors import ViewsUnavailable
@@ -351,21 +343,3 @@ async def test_one_who_leads_no_longer_has_the_trouble_of_the_next_leader_only(
         await store.tell(LeaderReport(2))
         await until(lambda: world.health[0] == "ready")
     await store.close()
-
-
-async def test_a_store_of_triggers_that_hangs_keeps_no_other_number_waiting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def hang(store: TriggerStore) -> list[OutboxCount]:
-        await asyncio.Event().wait()
-        return []
-
-    registry = CollectorRegistry()
-    metrics = LiveMetrics(registry)
-    async with running(config(tmp_path)) as world:
-        monkeypatch.setattr(live, "REPORT_TIMEOUT_S", 0.05)
-        monkeypatch.setattr(SqliteTriggers, "counts", hang)
-        metrics.saw_connections(9)
-        async with asyncio.timeout(SWIFT_S):
-            await world.live.report(metrics)
-    assert registry.get_sample_value("tidemark_live_connections") == 0

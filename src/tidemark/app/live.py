@@ -8,7 +8,6 @@ here is built anew too, and subscribers connect again.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -45,7 +44,6 @@ from tidemark.web.sockets import WebSocket
 log = logging.getLogger(__name__)
 
 LOOK_AGAIN_S: Final = 1.0
-REPORT_TIMEOUT_S: Final = 5.0
 RETRY_AFTER_S: Final = 1
 NOT_MADE_YET: Final = "the pipeline has not made any view yet"
 
@@ -112,8 +110,8 @@ class Live:
     def start(self) -> None:
         self._following = asyncio.create_task(self._looking.run())
 
-    async def report(self, metrics: LiveMetrics) -> None:
-        """Pass on what there is to count."""
+    def report(self, metrics: LiveMetrics) -> None:
+        """Pass on what there is to count in this process."""
         metrics.saw_health(self.health().state != "degraded")
         serving = self._serving
         if serving is None:
@@ -124,16 +122,14 @@ class Live:
         metrics.saw_trigger_events(automation.evaluator.events)
         deliverer = automation.deliverer
         metrics.saw_deliveries(None if deliverer is None else deliverer.counters)
-        if self._triggers is not None:
-            # A store that hangs leaves its own numbers as they were, and keeps no other waiting.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(REPORT_TIMEOUT_S):
-                    await self._report_outbox(self._triggers, metrics)
 
-    async def _report_outbox(self, triggers: TriggerStore, metrics: LiveMetrics) -> None:
-        metrics.saw_outbox(await triggers.counts())
+    async def report_outbox(self, metrics: LiveMetrics) -> None:
+        """The same of what the store of triggers has, which may take long to answer."""
+        if self._serving is None or self._triggers is None:
+            return
+        metrics.saw_outbox(await self._triggers.counts())
         now_us = self._clock.wall_us()
-        oldest = await triggers.oldest_unsettled()
+        oldest = await self._triggers.oldest_unsettled()
         metrics.saw_waiting({name: age_s(at, now_us) for name, at in oldest.items()})
 
     def health(self) -> Part:

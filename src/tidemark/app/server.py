@@ -147,6 +147,7 @@ class Tidemark:
             self._background.append(asyncio.create_task(self._watch_pipeline()))
         if self._live is not None:
             self._live.start()
+            self._background.append(asyncio.create_task(self._watch_outbox(self._live)))
         if self._tick_us is not None:
             self._background.append(asyncio.create_task(run_ticker(self._store, self._tick_us)))
 
@@ -172,8 +173,14 @@ class Tidemark:
         while True:
             self._metrics.look_at_queue()
             if self._live is not None:
-                with contextlib.suppress(TidemarkError):
-                    await self._live.report(self._metrics.live)
+                self._live.report(self._metrics.live)
+            await asyncio.sleep(METRICS_PERIOD_S)
+
+    async def _watch_outbox(self, live: Live) -> None:
+        """Apart from all other numbers: a store that hangs is not given up before a minute."""
+        while True:
+            with contextlib.suppress(TidemarkError):
+                await live.report_outbox(self._metrics.live)
             await asyncio.sleep(METRICS_PERIOD_S)
 
     async def _watch_pipeline(self) -> None:
