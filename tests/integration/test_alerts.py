@@ -312,6 +312,17 @@ def test_a_dead_letter_does_not_silence_the_alert_that_nothing_is_delivered(
     look(tmp_path, changed, {case.alert: [said_by(case)] for case in both})
 
 
+def test_what_shares_a_job_with_a_server_and_never_was_one_is_no_matter_of_ours(
+    tmp_path: Path,
+) -> None:
+    changed = {
+        'up{job="apps",instance="a:8787"}': "1+0x60",
+        'tidemark_ledger_up{job="apps",instance="a:8787"}': "1+0x60",
+        'up{job="apps",instance="c:9000"}': "0+0x60",
+    }
+    look(tmp_path, changed, {})
+
+
 def test_every_alert_is_tried_out() -> None:
     assert list(dict.fromkeys(case.alert for case in CASES)) == all_alerts()
 
