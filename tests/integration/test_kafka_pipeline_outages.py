@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import pytest
 from confluent_kafka import Producer
+from py4j.protocol import Py4JJavaError
 
 from tests.acceptance.cli_runs import tidemark
 from tests.folding.outcomes import Outcome
@@ -30,7 +31,8 @@ from tidemark.mirror.position import is_at, reading
 from tidemark.pipeline.kafka import finishing
 from tidemark.pipeline.kafka.errors import KafkaDiffers, KafkaUnavailable
 from tidemark.pipeline.kafka.finishing import Finished
-from tidemark.pipeline.kafka.planning import Partition
+from tidemark.pipeline.kafka.planning import Partition, Range
+from tidemark.pipeline.kafka.topics import messages
 
 ANSWER_WITHIN_S: Final = 30.0
 BROKER: Final = {
@@ -133,6 +135,20 @@ async def test_a_broker_that_is_killed_while_a_batch_is_read_is_waited_for(
         assert "Kafka cannot be read: " in waits_in(caplog)[0]
         expected = await world.folded("ledger", kafka=False)
         assert await outcome_of(world, "kafka") == expected
+
+
+async def test_a_topic_that_is_gone_is_not_made_anew_by_who_reads_it(
+    broker: KafkaBroker, tmp_path: Path
+) -> None:
+    """The broker makes topics that are asked for, as brokers do unless they are told not to."""
+    async with opened(tmp_path, broker) as world:
+        world.mirror_settings["java_options"] = IMPATIENT
+        spark = shared_session().newSession()
+        # So that Spark asks with a consumer also here, and not only while it reads.
+        spark.conf.set("spark.sql.streaming.kafka.useDeprecatedOffsetFetching", "true")
+        with pytest.raises(Py4JJavaError, match="kafka"):
+            messages(spark, world.config, {(world.usage, 0): Range(0, 5)}).collect()
+        assert world.topics() == []
 
 
 async def test_who_wants_to_be_done_waits_for_a_mirror_that_is_behind(

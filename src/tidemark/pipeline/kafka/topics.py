@@ -179,4 +179,6 @@ def _connection(config: Config) -> dict[str, str]:
         # Behind the last message of a transaction there are marks, at which it would wait for more.
         "kafka.fetch.max.wait.ms": "20",
         "failOnDataLoss": "true",
+        # One that is made by being read has the settings of the broker, and hides that it was gone.
+        "kafka.allow.auto.create.topics": "false",
     }
