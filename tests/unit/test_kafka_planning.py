@@ -9,6 +9,7 @@ from itertools import repeat
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tidemark.config.mirror_model import MirrorConfig
 from tidemark.ledger.port import CommitRow
@@ -84,6 +85,14 @@ def test_commits_that_the_views_have_are_passed_over() -> None:
     assert found.latest == 4 * SECOND
     assert not found.repeated
     assert commits_after(as_read(records[2:]), frontier, LEDGER).commits == records[2:]
+
+
+def test_of_a_commit_that_is_kept_the_totals_are_not() -> None:
+    commit, totals = CommitRow(SECOND, 1, 1, bytes(32)), {f"p.{n}": n for n in range(100)}
+    record = commit_record(LEDGER, commit, {("p.1", 0): [(0, 0)]}, 0, totals)
+    [kept] = commits_after(as_read([record]), None, LEDGER).commits
+    assert record.totals
+    assert kept == replace(record, totals={})
 
 
 def test_commits_that_are_told_once_more_are_named_and_passed_over() -> None:

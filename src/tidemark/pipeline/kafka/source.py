@@ -73,8 +73,13 @@ class FromKafka:
         self, taken: DataFrame, frontier: Callable[[], Frontier | None]
     ) -> Iterator[FoldedBatch]:
         self._frontier = frontier
-        records = sorted((row["offset"], bytes(row["value"])) for row in taken.collect())
-        new = commits_after(records, frontier(), self._ledger.ledger_id, self._latest)
+        # Not kept by a name: as they are read, they are far larger than what is kept of them.
+        new = commits_after(
+            sorted((row["offset"], bytes(row["value"])) for row in taken.collect()),
+            frontier(),
+            self._ledger.ledger_id,
+            self._latest,
+        )
         self._latest = new.latest
         _tell_repeated(new.repeated)
         if not new.told:

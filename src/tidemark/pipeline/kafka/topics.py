@@ -44,7 +44,8 @@ _CONTENTS: Final = ("meta", "data")
 _UNREADABLE: Final = "dataText"
 _ENVELOPE: Final = ", ".join(f"`{name}` string" for name in (*_MEMBERS.values(), _UNREADABLE))
 _TIMES: Final = ("received_at", "occurred_at")
-# All of them are held in memory, and each names every topic: some kilobytes where there are many.
+# All of them are held in memory, and as it is read each names every topic: some kilobytes where
+# there are many.
 _COMMITS_AT_ONCE: Final = 50_000
 # The mirror writes a message without a value where it has to end what Kafka did not.
 _SAYS_SOMETHING: Final = "value IS NOT NULL"
