@@ -240,3 +240,26 @@ async def test_what_cannot_be_sent_keeps_no_commit_before_it_and_is_not_sent_aga
         assert max(sent[attempts:]) >= 16
     assert not failures
     await assert_mirrored(world, ledger)
+
+
+async def test_who_ends_when_it_has_caught_up_also_sends_what_comes_before_what_cannot_be_sent(
+    sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A message that others wait for is given up sooner.
+    monkeypatch.setattr(kafka, "ANSWER_WITHIN_S", 1.0)
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await append(ledger, draft("first"))
+    await world.mirror()
+    usage = f"{world.prefix}usage"
+    await asyncio.to_thread(world.set_option, usage, "max.message.bytes", "2000")
+    for number in range(30):
+        await append(ledger, draft(f"good-{number}"))
+    await append(ledger, draft("large", data=f'"{random.Random(1).randbytes(4000).hex()}"'))
+    await fill(ledger, "behind", [1] * 30)
+    for _ in range(2):
+        with pytest.raises(MirrorUnavailable, match="the event 32 is too large"):
+            await world.mirror()
+        with reading(world.config) as consumer:
+            last = last_commit(consumer, world.commits_topic)
+        assert last is not None
+        assert last.last_sequence == 31

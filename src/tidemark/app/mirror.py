@@ -24,7 +24,7 @@ from tidemark.config import Config
 from tidemark.errors import LedgerDamaged, LedgerUnavailable, TidemarkError
 from tidemark.ledger.opening import open_ledger
 from tidemark.ledger.port import LedgerStore
-from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable
+from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable, NotTaken
 from tidemark.mirror.following import Mirror
 from tidemark.mirror.known import Known
 from tidemark.mirror.telling import MirrorTeller
@@ -104,6 +104,12 @@ def _little_collecting() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
+def _let_go_of_what_failed() -> None:
+    """It is in cycles with its exception, and few of those are looked for: what was read ahead
+    would stay, and a client of Kafka."""
+    gc.collect()
+
+
 class _Runner:
     def __init__(
         self,
@@ -122,14 +128,24 @@ class _Runner:
         self._known = Known()
 
     def caught_up(self) -> Mirrored | None:
-        with (
-            closing(self._stores, self._open_ledger()) as ledger,
-            self._begun(ledger, MirrorTeller(ledger, self._clock)) as mirror,
-        ):
-            mirror.run(until_caught_up=True, on_progress=self._on_progress)
-            if self._stop.is_set():
-                return None
-            return Mirrored(self._config.mirror.bootstrap_servers, mirror.reached.last_sequence)
+        with closing(self._stores, self._open_ledger()) as ledger:
+            teller = MirrorTeller(ledger, self._clock)
+            has_failed = False
+            while True:
+                with self._begun(ledger, teller, has_failed=has_failed) as mirror:
+                    try:
+                        mirror.run(until_caught_up=True, on_progress=self._on_progress)
+                    except NotTaken as error:
+                        if mirror.commits_tried == 1:
+                            raise
+                        has_failed = True
+                        log.warning("the mirror sends what comes before: %s", error.message)
+                    else:
+                        if self._stop.is_set():
+                            return None
+                        reached = mirror.reached.last_sequence
+                        return Mirrored(self._config.mirror.bootstrap_servers, reached)
+                _let_go_of_what_failed()
 
     def keep_mirroring(self) -> None:
         while not self._stop.is_set():
@@ -152,9 +168,7 @@ class _Runner:
             except TidemarkError as error:
                 self._tell(teller, error)
                 raise
-            # What has failed is in cycles with its exception, and few of those are looked for: what
-            # was read ahead would stay, and a client of Kafka.
-            gc.collect()
+            _let_go_of_what_failed()
 
     def _tell(self, teller: MirrorTeller, error: TidemarkError) -> None:
         self._stores.wait(teller.failed(error))

@@ -14,6 +14,10 @@ class MirrorUnavailable(TidemarkError):
     code = "mirror_unavailable"
 
 
+class NotTaken(MirrorUnavailable):
+    """A message was not taken, or one that was sent with it. Commits before may well be."""
+
+
 class MirrorRefused(TidemarkError):
     """What is in Kafka cannot be gone on from: a person has to look."""
 

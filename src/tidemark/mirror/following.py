@@ -80,6 +80,8 @@ class Mirror:
         self._opened = contextlib.ExitStack()
         self._totals: dict[str, int] = {}
         self.reached = BEGINNING
+        self.commits_tried = 0
+        """How many were sent at once last, whether they arrived or not."""
         # As of a moment ago, for those who watch.
         self._there_are = 0
         self._ahead: Ahead | None = None
@@ -316,6 +318,7 @@ class Mirror:
 
     def _mirror(self, chunk: Chunk, meanwhile: Callable[[], None]) -> None:
         last = chunk.commits[-1]
+        self.commits_tried = len(chunk.commits)
         try:
             with self._teller.step(f"sending what comes up to {last.last_sequence:,}"):
                 places = self._sender.send(chunk, self._totals, meanwhile)

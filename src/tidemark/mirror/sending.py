@@ -17,7 +17,7 @@ from tidemark.clock import Clock
 from tidemark.config import Config
 from tidemark.crash import crash_point
 from tidemark.mirror.chunks import Chunk, Routes
-from tidemark.mirror.errors import MirrorFenced, MirrorUnavailable
+from tidemark.mirror.errors import MirrorFenced, MirrorUnavailable, NotTaken
 from tidemark.mirror.hanging import hanging
 from tidemark.mirror.kafka import (
     ANSWER_WITHIN_S,
@@ -411,7 +411,7 @@ class Sender:
                 except KafkaException as error:
                     if error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
                         refused = len(topics) - length_hint(waiting[0]) - 1
-                        raise MirrorUnavailable(
+                        raise NotTaken(
                             f"{named(refused)} is too large for Kafka's client:"
                             f" {len(values[refused]):,} bytes",
                             hint="Set ingest.max_event_bytes as high as it was when the event came;"

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError
 from confluent_kafka import Message as Delivered
 
 from tidemark.mirror.chunks import Chunk, Routes, by_commit
-from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable
+from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable, NotTaken
 from tidemark.mirror.messages import Run, Target, runs_of
 from tidemark.mirror.places import UNKNOWN, Place, PlaceColumns
 
@@ -105,7 +105,7 @@ class Strict:
         if self._error is None:
             return
         if self._error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-            raise MirrorUnavailable(
+            raise NotTaken(
                 f"{self._what} is too large for the topic {self._topic}",
                 hint=f"Set max.message.bytes of {self._topic} higher; nothing is skipped"
                 " meanwhile.",
@@ -113,14 +113,14 @@ class Strict:
             )
         # The second is what they say of several at once, and may have other reasons.
         if self._error.code() in (KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD):
-            raise MirrorUnavailable(
+            raise NotTaken(
                 f"the topic {self._topic} did not take {self._what}: {self._error.str()}; most"
                 " likely its time is too far from that of the brokers",
                 hint=f"Set message.timestamp.after.max.ms of {self._topic} higher, or for events of"
                 " old message.timestamp.before.max.ms; nothing is skipped meanwhile.",
                 field="mirror",
             )
-        raise MirrorUnavailable(
+        raise NotTaken(
             f"the topic {self._topic} did not take {self._what}: {self._error.str()}",
             hint="Look at the topic and its brokers; the mirror goes on by itself.",
             field="mirror.bootstrap_servers",
