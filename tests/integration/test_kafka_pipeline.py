@@ -229,7 +229,8 @@ async def test_what_others_wrote_while_the_pipeline_did_not_run_is_told_too(
             world.write("tidemark.commits", encode_commit(last))
             assert await world.folded("kafka", kafka=True) == await world.folded("l", kafka=False)
         again, *foreign, more = told_in(caplog)
-        assert f"tells once more of the commit up to event {last.last}, and was not" in again
+        said = f"tells of a commit up to event {last.last} that is no later than the one before"
+        assert f"{said}, and was not written by the mirror; it is passed over" in again
         assert f"names event {reached + 1};" in foreign[0]
         assert [line.partition(":")[0] for line in foreign] == [
             f"{world.usage}[1]@{offset}" for offset in range(first, first + 10)

@@ -22,6 +22,7 @@ from tidemark.pipeline.kafka.failures import spark_failure
 from tidemark.pipeline.kafka.places import TopicPlace, sent_to
 from tidemark.pipeline.kafka.planning import Partition, Range, commits_after, plans
 from tidemark.pipeline.output.batch import Frontier
+from tidemark.timestamps import format_timestamp
 
 LEDGER = "L"
 PREFIX = "p."
@@ -83,7 +84,7 @@ def test_commits_that_the_views_have_are_passed_over() -> None:
     found = commits_after(as_read(records), frontier, LEDGER)
     assert found.told == [(4, records[2]), (6, records[3])]
     assert found.latest == 4 * SECOND
-    assert not found.repeated
+    assert not found.belated
     assert commits_after(as_read(records[2:]), frontier, LEDGER).commits == records[2:]
 
 
@@ -95,18 +96,30 @@ def test_of_a_commit_that_is_kept_the_totals_are_not() -> None:
     assert kept == replace(record, totals={})
 
 
-def test_commits_that_are_told_once_more_are_named_and_passed_over() -> None:
+def test_records_of_commits_no_later_than_the_one_before_are_named_and_passed_over() -> None:
     records, _ = commits_of(1, [2, 0, 3, 1])
     read = as_read(records)
     again = [(9, read[1][1]), (10, read[0][1])]
     found = commits_after([*read[:3], *again, *read[3:]], None, LEDGER)
     assert found.commits == records
-    assert found.repeated == [(9, records[1]), (10, records[0])]
+    assert found.belated == [(9, records[1]), (10, records[0])]
     # Also those of records that were read before.
     frontier = Frontier(6, 4 * SECOND, b"", LEDGER)
     found = commits_after(again, frontier, LEDGER, found.latest)
     assert not found.commits
-    assert found.repeated == [(9, records[1]), (10, records[0])]
+    assert found.belated == [(9, records[1]), (10, records[0])]
+
+
+def test_a_forged_record_is_passed_over_by_its_time_and_refused_by_its_sequences() -> None:
+    records, _ = commits_of(1, [2, 2, 2])
+    read = as_read(records)
+    earlier = replace(records[0], received_at=format_timestamp(SECOND // 2), chain="ff" * 32)
+    found = commits_after([*read[:2], (3, encode_commit(earlier)), *read[2:]], None, LEDGER)
+    assert found.commits == records
+    assert found.belated == [(3, earlier)]
+    later = replace(records[0], received_at=format_timestamp(4 * SECOND))
+    with pytest.raises(KafkaDiffers, match="begins with sequence 1, and the one before ends with"):
+        commits_after([*read, (6, encode_commit(later))], None, LEDGER)
 
 
 @pytest.mark.parametrize(("elsewhere", "first"), [(None, 5), (0, 0)])

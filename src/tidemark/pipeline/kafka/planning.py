@@ -67,8 +67,8 @@ class NewCommits(msgspec.Struct, frozen=True):
     """What records of the topic of commits tell that the views do not have yet."""
 
     told: Sequence[Told]
-    repeated: Sequence[Told]
-    """What had been told already, which the mirror never does."""
+    belated: Sequence[Told]
+    """Those of a commit that is no later than the one before, which the mirror never writes."""
     latest: int
     """When the last commit was received of which they tell, new or not."""
 
@@ -92,14 +92,14 @@ def commits_after(
     if frontier is not None:
         reached, last = frontier.received_at, frontier.ingress_sequence
     told: list[Told] = []
-    repeated: list[Told] = []
+    belated: list[Told] = []
     for offset, value in values:
         commit = _decoded(offset, value)
         if commit.ledger_id != ledger_id:
             raise _differs(offset, f"is of the ledger {commit.ledger_id}, and not of {ledger_id}")
         received_at = commit.received_at_us
         if received_at <= latest:
-            repeated.append(Told(offset, commit))
+            belated.append(Told(offset, commit))
         latest = max(latest, received_at)
         if received_at <= reached:
             continue
@@ -109,7 +109,7 @@ def commits_after(
             )
         reached, last = received_at, commit.last_sequence
         told.append(Told(offset, commit))
-    return NewCommits(told, repeated, latest)
+    return NewCommits(told, belated, latest)
 
 
 def plans(

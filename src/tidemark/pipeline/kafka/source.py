@@ -81,7 +81,7 @@ class FromKafka:
             self._latest,
         )
         self._latest = new.latest
-        _tell_repeated(new.repeated)
+        _tell_belated(new.belated)
         if not new.told:
             return
         if self._reached is None:
@@ -153,14 +153,15 @@ def _tell_foreign(named: Sequence[checking.Foreign], count: int) -> None:
     )
 
 
-def _tell_repeated(repeated: Sequence[Told]) -> None:
+def _tell_belated(belated: Sequence[Told]) -> None:
     _tell(
         [
-            f"the record at offset {offset} of the topic of commits tells once more of the commit"
-            f" up to event {commit.last}, and was not written by the mirror"
-            for offset, commit in repeated[: checking.NAMED]
+            f"the record at offset {offset} of the topic of commits tells of a commit up to event"
+            f" {commit.last} that is no later than the one before, and was not written by the"
+            " mirror"
+            for offset, commit in belated[: checking.NAMED]
         ],
-        len(repeated),
+        len(belated),
     )
 
 
