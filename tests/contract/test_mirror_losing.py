@@ -212,6 +212,26 @@ async def test_what_a_stranger_calls_the_next_event_is_passed_over(
     assert await asyncio.to_thread(lasts, world) == [4, 8]
 
 
+async def test_a_commit_that_somebody_has_written_again_is_not_taken_for_lost_events(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await fill(ledger, "first", [4, 3])
+    await world.mirror()
+    *_, last = await asyncio.to_thread(all_in, world, world.commits_topic)
+    for _ in range(2):
+        await asyncio.to_thread(
+            world.write,
+            "tidemark.commits",
+            last.value(),
+            key=last.key(),
+            timestamp=last.timestamp()[1],
+        )
+    await fill(ledger, "second", [4])
+    await world.mirror()
+    assert await asyncio.to_thread(lasts, world) == [4, 7, 7, 7, 11]
+
+
 async def test_a_mirror_of_an_old_backup_does_not_end_the_one_at_work(
     sqlite_home: LedgerHome, tmp_path: Path
 ) -> None:

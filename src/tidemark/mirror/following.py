@@ -237,6 +237,8 @@ class Mirror:
         if self._config.mirror.allow_short_retention:
             return
         commits = last_commits(consumer, self._topics.commits, MOST_COMMITS)[-MOST_COMMITS:]
+        # Somebody may have written one of them again.
+        commits = [*{commit.received_at_us: commit for commit in commits}.values()]
         begin = commits[-1].last_sequence - MOST_EVENTS
         commits = [commit for commit in commits if commit.last_sequence > begin]
         told = sum(commit.last_sequence - int(commit.first) + 1 for commit in commits)
