@@ -232,6 +232,26 @@ async def test_a_commit_that_somebody_has_written_again_is_not_taken_for_lost_ev
     assert await asyncio.to_thread(lasts, world) == [4, 7, 7, 7, 11]
 
 
+async def test_what_is_no_commit_among_the_commits_stops_the_mirror(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    """As it does those who read them."""
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await fill(ledger, "first", [4])
+    with world.mirroring() as failures:
+        await told_of(ledger, lambda told: told.last_sequence == 4)
+        await asyncio.to_thread(world.write, "tidemark.commits", b"{}")
+        await fill(ledger, "second", [2])
+        told = await told_of(ledger, lambda told: said(told).code == "mirror_refused")
+        assert (
+            f"the message at offset 2 of {world.commits_topic} is no commit" in said(told).message
+        )
+        assert told.last_sequence == 4
+    assert not failures
+    with pytest.raises(MirrorRefused, match="is no commit"):
+        await world.mirror()
+
+
 async def test_a_mirror_of_an_old_backup_does_not_end_the_one_at_work(
     sqlite_home: LedgerHome, tmp_path: Path
 ) -> None:
