@@ -137,6 +137,28 @@ async def test_a_topic_may_take_less_at_once_than_the_client_would_send(
         await world.mirror()
 
 
+@pytest.mark.parametrize("keeps_running", [True, False])
+async def test_a_topic_that_takes_less_at_once_may_be_one_that_is_met_late(
+    keeps_running: bool, sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    """The configuration does not name it any more, and the ledger has its events."""
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    old = f"{world.prefix}old"
+    await asyncio.to_thread(world.make_topic, old, 1)
+    await asyncio.to_thread(world.set_option, old, "max.message.bytes", str(128 * 1024))
+    # Packed, they are no smaller.
+    contents = [base64.b64encode(random.Random(n).randbytes(20_000)).decode() for n in range(30)]
+    events = (draft(f"{n}", stream="old", data=f'"{text}"') for n, text in enumerate(contents))
+    await append(ledger, *events)
+    if keeps_running:
+        with world.mirroring() as failures:
+            await told_of(ledger, lambda told: told.last_sequence == 30)
+        assert not failures
+    else:
+        await world.mirror()
+    await assert_mirrored(world, ledger)
+
+
 async def test_an_event_too_large_for_the_client_is_named_and_nothing_is_skipped(
     sqlite_home: LedgerHome, tmp_path: Path
 ) -> None:

@@ -133,10 +133,11 @@ class _Runner:
             has_failed = False
             while True:
                 with self._begun(ledger, teller, has_failed=has_failed) as mirror:
+                    batch_bytes = self._known.batch_bytes
                     try:
                         mirror.run(until_caught_up=True, on_progress=self._on_progress)
                     except NotTaken as error:
-                        if mirror.commits_tried == 1:
+                        if mirror.commits_tried == 1 and self._known.batch_bytes == batch_bytes:
                             raise
                         has_failed = True
                         log.warning("the mirror sends what comes before: %s", error.message)

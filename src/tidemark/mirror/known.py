@@ -11,15 +11,21 @@ from collections.abc import Mapping
 from confluent_kafka import Consumer
 
 from tidemark.mirror.errors import MirrorRefused
+from tidemark.mirror.kafka import MOST_BATCH_BYTES
 from tidemark.mirror.messages import Target
 from tidemark.mirror.position import ends, messages, sequence_of
 
 
 class Known:
-    """Where the last message is that was sent to each partition."""
+    """Where the last message is that was sent to each partition, and how much is taken at once."""
 
     def __init__(self) -> None:
         self._ends: dict[Target, int] = {}
+        self.batch_bytes = MOST_BATCH_BYTES
+
+    def note_taken(self, batch_bytes: int) -> None:
+        """A topic takes no more than this at once."""
+        self.batch_bytes = min(self.batch_bytes, batch_bytes)
 
     def note(self, ends: Mapping[Target, int]) -> None:
         """All see what was sent up to here."""

@@ -107,7 +107,8 @@ class Sender:
         """Of each stream that was sent to."""
         self._next: dict[Target, int] = {}
         """Where the next message of a partition will be, if nobody else writes there."""
-        self._producer: Any = producer(config, ledger_id, topics.batch_bytes, self._trouble.note)
+        known.note_taken(topics.batch_bytes)
+        self._producer: Any = producer(config, ledger_id, known.batch_bytes, self._trouble.note)
 
     def begin(self) -> None:
         """Raises `MirrorUnavailable` while the brokers are away."""
@@ -147,6 +148,8 @@ class Sender:
             return self._sent(chunk, totals, meanwhile)
         except MirrorUnavailable as error:
             failed = error
+        # A topic that was looked at since may take less at once than this client sends.
+        self._known.note_taken(self._topics.batch_bytes)
         # Out here: what the client raises while an exception is handled keeps that.
         if not isinstance(failed, _TimedOut):
             # Brokers may have told it of its messages only, and not why.
