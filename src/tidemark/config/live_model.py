@@ -238,7 +238,8 @@ class WebhooksConfig(Section):
         default=6 * UNITS_US["h"],
         ge=UNITS_US["ms"],
         validation_alias="max_retry",
-        description="The longest wait between two attempts.",
+        description="The longest wait between two attempts. A receiver may ask for more"
+        " (`Retry-After`): up to 12 hours.",
     )
     retry_for_us: Duration = Field(
         default=3 * UNITS_US["d"],
