@@ -30,7 +30,7 @@ from tidemark.mirror.messages import MOST_COMMITS, CommitRecord, Target
 from tidemark.mirror.places import UNKNOWN, Place, PlaceColumns, place_in
 from tidemark.mirror.position import (
     commits_after,
-    count_there,
+    count_told_and_there,
     is_at,
     is_forgotten,
     last_commit,
@@ -237,12 +237,9 @@ class Mirror:
         if self._config.mirror.allow_short_retention:
             return
         commits = last_commits(consumer, self._topics.commits, MOST_COMMITS)[-MOST_COMMITS:]
-        # Somebody may have written one of them again.
-        commits = [*{commit.received_at_us: commit for commit in commits}.values()]
         begin = commits[-1].last_sequence - MOST_EVENTS
         commits = [commit for commit in commits if commit.last_sequence > begin]
-        told = sum(commit.last_sequence - int(commit.first) + 1 for commit in commits)
-        there = count_there(consumer, commits)
+        told, there = count_told_and_there(consumer, commits)
         if there != told:
             raise MirrorRefused(
                 f"of the last {told:,} events that commits tell of, {there:,} are in Kafka",

@@ -180,17 +180,19 @@ def is_forgotten(consumer: Consumer, topic: str, place: Place) -> bool:
     return place.offset < ends(consumer, topic, place.partition)[0]
 
 
-def count_there(consumer: Consumer, commits: Iterable[CommitRecord]) -> int:
-    """How many messages there are of those that commits tell of. Each partition is read in one go:
-    for commits that were sent one by one that is far quicker than one run after the other."""
-    found = 0
+def count_told_and_there(consumer: Consumer, commits: Iterable[CommitRecord]) -> tuple[int, int]:
+    """How many messages commits tell of, and how many of those there are. One is counted once,
+    though somebody may have written a commit again. Each partition is read in one go: for commits
+    that were sent one by one that is far quicker than one run after the other."""
+    how_many = found = 0
     for (topic, partition), runs in joined(commits).items():
         told = {offset for first, last in runs for offset in range(first, last + 1)}
+        how_many += len(told)
         low, high = ends(consumer, topic, partition)
-        first, end = max(low, runs[0][0]), min(high, runs[-1][1] + 1)
+        first, end = max(low, min(told)), min(high, max(told) + 1)
         span = messages(consumer, topic, partition, first, end)
         found += sum(message.offset() in told for message in span)
-    return found
+    return how_many, found
 
 
 def joined(commits: Iterable[CommitRecord]) -> dict[Target, list[list[int]]]:
