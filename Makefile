@@ -35,8 +35,13 @@ run: ## Set up and start Tidemark with sample traffic on 127.0.0.1:8787
 .PHONY: test
 test: setup java ## Set up, check and run every test
 # What takes longest comes first.
-	@$(MAKE) --jobs=3 --output-sync=target classes prometheus types jars postgres lint imports
+	@$(MAKE) --jobs=3 --output-sync=target classes prometheus types jars postgres collect lint imports
 	@exec $(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+# Else each process that runs tests would compile for itself what all of them load.
+.PHONY: collect
+collect: setup ## Find all tests, without running them
+	@$(BIN)/pytest --collect-only -q >/dev/null
 
 .PHONY: postgres
 postgres: setup ## Find a PostgreSQL for the tests, or install one

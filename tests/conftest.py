@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.services.postgres import PostgresServer
+from tests.temporary_files import keep_in_memory, leave_behind
 
 settings.register_profile(
     "local",
@@ -35,6 +36,17 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 R = TypeVar("R", pytest.TestReport, pytest.CollectReport)
 
 NO_SKIP = "this test was skipped, and here a test passes or fails: "
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # A process of several is told by the one that starts it.
+    if not hasattr(config, "workerinput"):
+        keep_in_memory()
+
+
+def pytest_sessionfinish(exitstatus: int) -> None:
+    if exitstatus != pytest.ExitCode.OK:
+        leave_behind()
 
 
 @pytest.hookimpl(wrapper=True)
