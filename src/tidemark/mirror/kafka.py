@@ -128,6 +128,19 @@ def _made(kind: Callable[[dict[str, Any]], T], settings: dict[str, Any]) -> T:
         ) from error
 
 
+class Trouble:
+    """What the client says about the brokers. It knows nothing of who uses the client: that would
+    keep both alive."""
+
+    def __init__(self) -> None:
+        self.said = ""
+
+    def note(self, error: KafkaError) -> None:
+        # One broker of several may be down without harm.
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self.said = error.str()
+
+
 def is_fenced(error: KafkaException | KafkaError) -> bool:
     """If it says that another has taken over."""
     found = error.args[0] if isinstance(error, KafkaException) else error

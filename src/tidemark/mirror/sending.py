@@ -23,6 +23,7 @@ from tidemark.mirror.kafka import (
     ANSWER_WITHIN_S,
     ONLY_ONE,
     TRANSACTION_WITHIN_S,
+    Trouble,
     failure,
     given_up_after_ms,
     is_fenced,
@@ -102,7 +103,7 @@ class Sender:
         self._topics = topics
         self._known = known
         self._stopped = stopped
-        self._trouble = _Trouble()
+        self._trouble = Trouble()
         self.partitions: dict[str, Sequence[Target]] = {}
         """Of each stream that was sent to."""
         self._next: dict[Target, int] = {}
@@ -493,16 +494,3 @@ def _abort(producer: Any, refused: list[KafkaException]) -> None:
     except KafkaException as error:
         # There is none, or the brokers are away: who begins next ends it.
         refused.append(error.with_traceback(None))
-
-
-class _Trouble:
-    """What the client says about the brokers. It knows nothing of who uses the client: that would
-    keep both alive."""
-
-    def __init__(self) -> None:
-        self.said = ""
-
-    def note(self, error: KafkaError) -> None:
-        # One broker of several may be down without harm.
-        if error.code() == KafkaError._ALL_BROKERS_DOWN:
-            self.said = error.str()
