@@ -158,7 +158,7 @@ def _transactions(
             message.key(),
             message.value(),
             message.timestamp()[1],
-            message.headers(),
+            dict(message.headers() or ()),
         )
         if message.topic() == commits_topic:
             commits.append((decode_commit(message.value()).last_sequence, sent))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import zlib
 from typing import Any
 
 import msgspec
@@ -63,12 +64,17 @@ def message(sent: EventRow) -> tuple[Any, ...]:
     return found
 
 
+@given(st.binary())
+def test_the_checksum_is_that_of_zlib_whatever_computes_it(value: bytes) -> None:
+    assert checksum_of(value) == zlib.crc32(value)
+
+
 def test_a_message_is_the_event_with_the_key_of_its_run() -> None:
     sent = row(causality_key="Lauf 7", metric="calls", quantity="3", data='{"a":1}')
     value, key, timestamp_ms, headers = message(sent)
     assert key == b"Lauf 7"
     assert timestamp_ms == 1_735_689_600_250
-    assert headers == [("tidemark-ingress-sequence", b"41")]
+    assert headers == {"tidemark-ingress-sequence": b"41"}
     assert json.loads(value) == {
         "ingressSequence": "41",
         "receivedAt": "2025-01-01T00:00:00.250001Z",
@@ -112,7 +118,7 @@ def test_a_commit_says_where_its_messages_are_and_what_they_come_to() -> None:
     record = commit_record("L", commit, places, 5, {"usage": 30, "trades": 9})
     sent = commit_messages([commit], [record])
     [value] = sent.values
-    assert sent[1:] == ([b"1735689600250001"], [1_735_689_600_250], [[]])
+    assert sent[1:] == ([b"1735689600250001"], [1_735_689_600_250], [{}])
     assert json.loads(value) == {
         "ledgerId": "L",
         "receivedAt": "2025-01-01T00:00:00.250001Z",
