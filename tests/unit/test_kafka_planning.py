@@ -4,6 +4,7 @@ which of them is missing."""
 from __future__ import annotations
 
 import random
+from functools import partial
 from itertools import repeat
 
 import pytest
@@ -193,6 +194,11 @@ def test_those_that_are_there_say_how_many_partitions_there_were() -> None:
     assert sent_to("a", 4, 3, record, events, {}) == TopicPlace("a", 1, 6)
 
 
+def with_record(value: bytes, read: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+    """What is read if somebody has written this behind the first commit."""
+    return [*read[:1], (2, value), *read[1:]]
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -200,8 +206,16 @@ def test_those_that_are_there_say_how_many_partitions_there_were() -> None:
             lambda read: read[:1] + read[2:],
             "begins with sequence 5, and the one before ends with 2",
         ),
-        (lambda read: [*read[:1], (2, b"{}"), *read[1:]], "offset 2 .* is no commit"),
+        *(
+            (partial(with_record, value), "offset 2 .* is no commit")
+            for value in (
+                b"{}",
+                b'{"ledgerId":"M\xfcller"}',
+                b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+            )
+        ),
     ],
+    ids=["missing", "no members", "no text", "nested too deep"],
 )
 def test_a_commit_that_is_missing_or_is_none_is_named(change: object, said: str) -> None:
     records, _ = commits_of(1, [2, 2, 2])

@@ -148,10 +148,26 @@ SOUND = commit_record(
 )
 
 
-def test_what_is_no_commit_is_not_taken_for_one() -> None:
-    for text in (b"", b"{}", b"null", b'{"ledgerId":1}'):
-        with pytest.raises(msgspec.MsgspecError):
-            decode_commit(text)
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"{}",
+        b"null",
+        b'{"ledgerId":1}',
+        b'{"ledgerId":"M\xfcller"}',
+        encode_commit(SOUND).replace(b'"first":"1"', b'"first":"\xff"'),
+        encode_commit(SOUND).replace(b'"usage"', b'"us\xe4ge"'),
+        b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    ],
+    ids=lambda value: repr(value[:24]),
+)
+def test_what_is_no_commit_is_not_taken_for_one(value: bytes) -> None:
+    with pytest.raises(msgspec.MsgspecError):
+        decode_commit(value)
+
+
+def test_a_commit_that_is_sound_is_read_as_it_was_written() -> None:
     assert decode_commit(encode_commit(SOUND)) == SOUND
 
 

@@ -121,7 +121,11 @@ _decode_commit: Final = msgspec.json.Decoder(CommitRecord).decode
 
 def decode_commit(value: bytes) -> CommitRecord:
     """Raises `msgspec.MsgspecError` for what is none, or says what cannot be."""
-    commit = _decode_commit(value)
+    try:
+        commit = _decode_commit(value)
+    except (UnicodeDecodeError, RecursionError) as error:
+        # Bytes that are no text, and what is nested too deep: msgspec has no errors of its own.
+        raise msgspec.DecodeError(str(error)) from error
     try:
         numbers = int(commit.checksum), *map(int, commit.totals.values())
         is_sound = (
