@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from tidemark.ledger.opening import open_ledger
 from tidemark.ledger.port import CopyState
 from tidemark.ops.pipeline_status import PipelineStatus
 from tidemark.pipeline.errors import SparkUnavailable
+from tidemark.pipeline.kafka.errors import KafkaUnavailable
 from tidemark.pipeline.output.batch import Frontier
 from tidemark.pipeline.output.errors import ViewsUnavailable
 
@@ -68,7 +70,13 @@ def told(config: Config) -> list[str | None]:
     return [*(code for (code,) in rows), None if error is None else error.code]
 
 
-def ran(config: Config, monkeypatch: pytest.MonkeyPatch, attempts: Sequence[Attempt]) -> None:
+def ran(
+    config: Config,
+    monkeypatch: pytest.MonkeyPatch,
+    attempts: Sequence[Attempt],
+    *,
+    until_caught_up: bool = False,
+) -> None:
     """The pipeline with one of these after the other, without pauses; it stops after the last."""
     stop, left = threading.Event(), list(attempts)
     reached: list[Frontier | None] = [None]
@@ -90,7 +98,9 @@ def ran(config: Config, monkeypatch: pytest.MonkeyPatch, attempts: Sequence[Atte
     monkeypatch.setattr(app, "stop_session", lambda: None)
     monkeypatch.setattr(app, "FIRST_PAUSE_S", 0.0)
     monkeypatch.setattr(app, "LOOK_EVERY_S", 0.02)
-    app.run_pipeline(config, until_caught_up=False, on_progress=lambda standing: None, stop=stop)
+    app.run_pipeline(
+        config, until_caught_up=until_caught_up, on_progress=lambda standing: None, stop=stop
+    )
     assert not left
 
 
@@ -130,6 +140,115 @@ def test_a_query_that_moves_on_between_may_die_again(
 
 
 AWAY = "views_unavailable"
+WELL = [None, None]
+
+
+@pytest.fixture
+def lives_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each query has lived for longer than it could wait for anything."""
+    monkeypatch.setattr(app, "LIVES_AFTER_US", 0)
+
+
+@pytest.fixture
+def is_behind(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set while there is something to fold."""
+    found = threading.Event()
+    monkeypatch.setattr(app, "_is_behind", lambda *_: found.is_set())
+    return found
+
+
+def dies_late(query: Query, config: Config) -> None:
+    wait_until(lambda: told(config) == WELL)
+    dies(query)
+
+
+@pytest.mark.usefixtures("lives_long", "is_behind")
+def test_a_query_that_had_nothing_left_to_fold_may_die_again_and_again(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran(config, monkeypatch, [*[partial(dies_late, config=config)] * 6, goes_on])
+
+
+@pytest.mark.usefixtures("is_behind")
+def test_a_query_that_dies_as_soon_as_it_has_begun_ends_the_pipeline_with_nothing_to_fold(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SparkUnavailable, match="out of memory"):
+        ran(config, monkeypatch, [*[partial(dies_late, config=config)] * 5, goes_on])
+
+
+@pytest.mark.usefixtures("lives_long")
+def test_what_comes_when_nothing_was_left_and_kills_each_query_ends_the_pipeline(
+    config: Config, monkeypatch: pytest.MonkeyPatch, is_behind: threading.Event
+) -> None:
+    def dies_of_what_comes(query: Query) -> None:
+        wait_until(lambda: told(config) == WELL)
+        is_behind.set()
+        dies(query)
+
+    attempts: list[Attempt] = [dies_of_what_comes, *[partial(dies_late, config=config)] * 3]
+    with pytest.raises(SparkUnavailable, match="out of memory"):
+        ran(config, monkeypatch, [*attempts, dies, goes_on])
+
+
+class Clock(SystemClock):
+    """Time passes when it is told to, too."""
+
+    passed_s = 0
+
+    def elapsed_us(self) -> int:
+        return super().elapsed_us() + self.passed_s * 1_000_000
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> type[Clock]:
+    monkeypatch.setattr(Clock, "passed_s", 0)
+    monkeypatch.setattr(app, "SystemClock", Clock)
+    return Clock
+
+
+def test_who_wants_to_be_done_does_not_take_work_for_waiting(
+    config: Config, monkeypatch: pytest.MonkeyPatch, clock: type[Clock]
+) -> None:
+    def works_and_waits(query: Query) -> None:
+        clock.passed_s += 90
+        waits(query)
+
+    def catches_up(query: Query) -> None:
+        query.frontier = Frontier(0, 2**53, bytes(32), "L")
+
+    ran(config, monkeypatch, [waits, works_and_waits, catches_up], until_caught_up=True)
+
+
+def test_who_wants_to_be_done_waits_for_a_minute_however_much_each_query_works(
+    config: Config, monkeypatch: pytest.MonkeyPatch, clock: type[Clock]
+) -> None:
+    """As with a disk that is full: all is well until something is to be written."""
+    tries = []
+
+    def works_and_waits(query: Query) -> None:
+        tries.append(query)
+        clock.passed_s += 90
+        waits(query)
+
+    def prepare(query: Query) -> None:
+        clock.passed_s += 20
+
+    monkeypatch.setattr(Query, "prepare", prepare)
+    with pytest.raises(ViewsUnavailable):
+        ran(config, monkeypatch, [works_and_waits] * 9, until_caught_up=True)
+    assert len(tries) == 4
+
+
+def test_who_wants_to_be_done_counts_what_a_query_waits_for_kafka(
+    config: Config, monkeypatch: pytest.MonkeyPatch, clock: type[Clock]
+) -> None:
+    def waits_within(query: Query) -> None:
+        clock.passed_s += 90
+        raise KafkaUnavailable("the brokers do not answer")
+
+    with pytest.raises(KafkaUnavailable):
+        ran(config, monkeypatch, [waits_within, waits_within, goes_on], until_caught_up=True)
 
 
 @pytest.mark.parametrize("how", ["it has moved", "it is at the end", "it has lived for long"])
@@ -146,7 +265,7 @@ def test_what_is_wrong_is_told_until_a_query_goes_on(
             monkeypatch.setattr(app, "_is_behind", lambda *_: False)
         else:
             monkeypatch.setattr(app, "LIVES_AFTER_US", 0)
-        wait_until(lambda: told(config) == [None, None])
+        wait_until(lambda: told(config) == WELL)
 
     ran(config, monkeypatch, [waits, waits, goes_on_late])
 
@@ -160,7 +279,7 @@ def test_what_the_process_before_said_is_wrong_until_a_query_goes_on(
         time.sleep(0.3)
         assert told(config) == [AWAY]
         query.frontier = Frontier(0, 1, bytes(32), "L")
-        wait_until(lambda: told(config) == [None, None])
+        wait_until(lambda: told(config) == WELL)
 
     ran(config, monkeypatch, [begins])
 
@@ -178,9 +297,9 @@ def test_that_all_is_well_is_told_again_whoever_has_said_otherwise(
 
     def is_well(query: Query) -> None:
         query.frontier = Frontier(0, 1, bytes(32), "L")
-        wait_until(lambda: told(config) == [None, None])
+        wait_until(lambda: told(config) == WELL)
         asyncio.run(tell_otherwise())
-        wait_until(lambda: told(config) == [None, None])
+        wait_until(lambda: told(config) == WELL)
 
     ran(config, monkeypatch, [is_well])
 

@@ -64,6 +64,8 @@ WAITED_FOR: Final = (
     KafkaUnavailable,
     KafkaDiffers,
 )
+# What a query may itself have waited for, as long as it lived.
+WAITED_FOR_IN_A_QUERY: Final = (KafkaUnavailable, KafkaDiffers)
 LOOK_EVERY_S: Final = 0.5
 # Longer than an attempt waits for what does not come: Spark gives Kafka two minutes.
 LIVES_AFTER_US: Final = 150 * MICROS_PER_SECOND
@@ -159,8 +161,10 @@ class _Runner:
         self._wrong: TidemarkError | None = None
         self._told_us: int | None = None
         self._is_well = False
+        self._has_rested = False
         self._began_at: Frontier | None = None
         self._began_us = 0
+        self._worked_us = 0
 
     def run(self) -> None:
         while not self._stop.is_set():
@@ -171,13 +175,16 @@ class _Runner:
                 if self._stop.is_set():
                     # What is given up fails in many ways.
                     break
-                if self._reached != before:
+                if self._reached != before or self._has_rested:
                     self._failures = self._deaths = 0
                 self._failures += 1
                 self._deaths += not isinstance(_as_told(error), WAITED_FOR)
                 if self._failures == 1:
                     self._failing_since_us = self._clock.elapsed_us()
                     self._pause_s = FIRST_PAUSE_S
+                elif not isinstance(error, WAITED_FOR_IN_A_QUERY):
+                    # It was all there while a query worked.
+                    self._failing_since_us += self._worked_us
                 self._pause_after(error)
             else:
                 break
@@ -208,7 +215,8 @@ class _Runner:
         return False
 
     def _run_once(self) -> None:
-        self._is_well = False
+        self._is_well = self._has_rested = False
+        self._worked_us = 0
         with closing(self._stores, open_ledger(self._config, self._clock)) as ledger:
             try:
                 with closing(self._stores, open_views(self._config)) as views:
@@ -246,6 +254,7 @@ class _Runner:
                 self._follow(pipeline, ledger)
             finally:
                 self._reached = pipeline.frontier
+                self._worked_us = self._since(self._began_us)
         if self._until_caught_up and not self._stop.is_set():
             # A run may be too short for its turn to come.
             stores.wait(_try_to_prune(config, views))
@@ -289,20 +298,17 @@ class _Runner:
             frontier, head = pipeline.frontier, await ledger.head()
             self._on_progress(_standing(frontier, head))
             self._high_water.reached(frontier)
-            if not self._is_well and self._goes_on(frontier, head):
+            has_all = not _is_behind(frontier, self._goal or head)
+            has_lived = self._since(self._began_us) >= LIVES_AFTER_US
+            # What it dies of may come as late, but not while there is nothing to fold.
+            self._has_rested |= has_all and has_lived
+            # Then it does more than those before it that failed.
+            if not self._is_well and (frontier != self._began_at or has_all or has_lived):
                 self._is_well, self._wrong, self._told_us = True, None, None
                 self._status.clear()
             is_due = self._told_us is None or self._since(self._told_us) >= TELL_EVERY_US
             if is_due and (self._is_well or self._wrong is not None):
                 await self._tell_ledger(ledger, frontier)
-
-    def _goes_on(self, frontier: Frontier | None, head: Head) -> bool:
-        """Whether a query does more than those before it that failed."""
-        return (
-            frontier != self._began_at
-            or not _is_behind(frontier, self._goal or head)
-            or self._since(self._began_us) >= LIVES_AFTER_US
-        )
 
     def _since(self, moment_us: int) -> int:
         return self._clock.elapsed_us() - moment_us
