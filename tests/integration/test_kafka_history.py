@@ -12,9 +12,11 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from tests.integration.test_kafka_pipeline import LEDGER, World, opened
+from tidemark.app.event_source import last_in_kafka
 from tidemark.errors import LedgerUnavailable
 from tidemark.ledger.port import CommitRow
 from tidemark.ledger.reading import LedgerReader
+from tidemark.mirror.messages import COMMITS_TOPIC
 from tidemark.mirror.position import ends, messages, reading
 from tidemark.pipeline.kafka.errors import KafkaDiffers
 from tidemark.pipeline.output.batch import Frontier
@@ -85,6 +87,22 @@ async def test_a_ledger_that_is_away_for_a_moment_is_no_fault_of_kafka(
             with pytest.raises(LedgerUnavailable, match="it is away"):
                 await world.folded("kafka", kafka=True)
         assert await world.folded("kafka", kafka=True) == await world.folded("l", kafka=False)
+
+
+async def test_whoever_asks_how_far_kafka_is_learns_that_the_last_record_is_no_commit(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path) as world:
+        assert last_in_kafka(world.config) is None
+        await world.fill(LEDGER.drafts())
+        await world.mirror()
+        found = last_in_kafka(world.config)
+        assert found is not None
+        assert found.last_sequence == (await world.ledger.head()).last_sequence
+        world.write(COMMITS_TOPIC, b"{}", partition=0)
+        with pytest.raises(KafkaDiffers, match="is no commit") as raised:
+            last_in_kafka(world.config)
+        assert raised.value.field is None
 
 
 def offsets_of_commits(world: World) -> list[int]:

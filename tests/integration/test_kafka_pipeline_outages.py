@@ -163,7 +163,7 @@ async def test_who_wants_to_be_done_waits_for_a_mirror_that_is_behind(
         reached = (await world.ledger.head()).last_sequence
         await world.fill(commits[5:])
         last = (await world.ledger.head()).last_sequence
-        said = f"Kafka ends with event {reached}, and the ledger with {last}"
+        said = behind(reached, reached, last)
         with monkeypatch.context() as patched:
             patched.setattr(app, "WAIT_WHEN_CATCHING_UP_US", 0)
             with pytest.raises(KafkaUnavailable, match=said):
@@ -177,6 +177,30 @@ async def test_who_wants_to_be_done_waits_for_a_mirror_that_is_behind(
         await world.mirror()
         await going_on
         assert (told[-1].sequence, told[-1].lag_events) == (last, 0)
+        assert await outcome_of(world, "kafka") == await world.folded("ledger", kafka=False)
+
+
+async def test_who_wants_to_be_done_waits_for_a_mirror_that_is_behind_the_views(
+    broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while all is mirrored anew."""
+    monkeypatch.setattr(app, "_try_to_prune", lambda *_: asyncio.sleep(0))
+    async with opened(tmp_path, broker) as world:
+        commits = LEDGER.drafts()
+        await world.fill(commits[:3])
+        await world.mirror()
+        mirrored = (await world.ledger.head()).last_sequence
+        await world.fill(commits[3:6])
+        await world.folded("kafka", kafka=False)
+        folded = (await world.ledger.head()).last_sequence
+        await world.fill(commits[6:])
+        said = behind(mirrored, folded, (await world.ledger.head()).last_sequence)
+        with monkeypatch.context() as patched:
+            patched.setattr(app, "WAIT_WHEN_CATCHING_UP_US", 0)
+            with pytest.raises(KafkaUnavailable, match=said):
+                await ran(world, "kafka", monkeypatch, until_caught_up=True)
+        await world.mirror()
+        await ran(world, "kafka", monkeypatch, until_caught_up=True)
         assert await outcome_of(world, "kafka") == await world.folded("ledger", kafka=False)
 
 
@@ -201,6 +225,11 @@ spark: {{options: {{spark.jars: ""}}}}
     assert error["message"].startswith("Spark does not have its connector to Kafka")
     assert error["field"] == "spark.options"
     assert "spark.jars" in error["hint"]
+
+
+def behind(in_kafka: int, in_views: int, in_ledger: int) -> str:
+    ends = f"Kafka ends with event {in_kafka}, the views with {in_views}"
+    return f"{ends}, and the ledger with {in_ledger}"
 
 
 @contextmanager

@@ -21,7 +21,8 @@ from tidemark.app import pipeline as app
 from tidemark.clock import SystemClock
 from tidemark.config import Config, load_config
 from tidemark.ledger.opening import open_ledger
-from tidemark.ledger.port import CopyState
+from tidemark.ledger.port import CommitRow, CopyState
+from tidemark.mirror.messages import CommitRecord, commit_record
 from tidemark.ops.pipeline_status import PipelineStatus
 from tidemark.pipeline.errors import SparkUnavailable
 from tidemark.pipeline.kafka.errors import KafkaUnavailable
@@ -238,6 +239,24 @@ def test_who_wants_to_be_done_waits_for_a_minute_however_much_each_query_works(
     with pytest.raises(ViewsUnavailable):
         ran(config, monkeypatch, [works_and_waits] * 9, until_caught_up=True)
     assert len(tries) == 4
+
+
+def test_who_wants_to_be_done_waits_for_a_mirror_for_as_long_as_it_moves(
+    config: Config, monkeypatch: pytest.MonkeyPatch, clock: type[Clock]
+) -> None:
+    mirrored = iter([1, 2, 3, 3, 3])
+
+    def finds_nothing(query: Query) -> None:
+        clock.passed_s += 40
+
+    def in_kafka(config: Config) -> CommitRecord:
+        last = next(mirrored)
+        return commit_record("L", CommitRow(last, 1, last, bytes(32)), {}, 0, {})
+
+    monkeypatch.setattr(app, "last_in_kafka", in_kafka)
+    with pytest.raises(KafkaUnavailable, match="Kafka ends with event 3, the views with 0"):
+        ran(config, monkeypatch, [finds_nothing] * 9, until_caught_up=True)
+    assert not [*mirrored]
 
 
 def test_who_wants_to_be_done_counts_what_a_query_waits_for_kafka(

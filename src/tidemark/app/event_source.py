@@ -8,6 +8,7 @@ import threading
 from tidemark.config import Config
 from tidemark.ledger.port import LedgerStore
 from tidemark.mirror.errors import client_needed
+from tidemark.mirror.messages import CommitRecord
 from tidemark.pipeline.reading import EventSource, FromLedger
 from tidemark.pipeline.source.frames import ledger_address
 
@@ -27,3 +28,11 @@ def event_source(
         from tidemark.pipeline.kafka.source import FromKafka
 
     return FromKafka(config, AskedLedger(ledger, loop), stopping)
+
+
+def last_in_kafka(config: Config) -> CommitRecord | None:
+    """How far those who read from Kafka can come, for now."""
+    with client_needed():
+        from tidemark.pipeline.kafka.resuming import last_mirrored
+
+    return last_mirrored(config)

@@ -194,18 +194,20 @@ def _land_all(
 ) -> None:
     """What the ledger has now; a mirror that has not got there yet is waited for."""
     upto, clock = lander.head(), SystemClock()
-    before, since_us = -1, 0
+    before, since_us = (-1, -1), 0
     while True:
         lander.catch_up(on_progress=on_progress, stopped=stop.is_set)
         teller.reached(lander.last_sequence)
         if stop.is_set() or lander.last_sequence >= upto:
             return
-        if lander.last_sequence != before:
-            before, since_us = lander.last_sequence, clock.elapsed_us()
+        # While all is mirrored anew, only the mirror moves.
+        reached = lander.last_sequence, lander.mirrored_upto()
+        if reached != before:
+            before, since_us = reached, clock.elapsed_us()
         elif clock.elapsed_us() - since_us > WAIT_FOR_MIRROR_US:
             raise LandingUnavailable(
-                f"events are landed up to {before:,}, as far as it is known where they are in"
-                f" Kafka, and the ledger has {upto:,}",
+                f"events are landed up to {reached[0]:,}, where they are in Kafka is known up to"
+                f" {reached[1]:,}, and the ledger has {upto:,}",
                 hint="Start the mirror (`tidemark mirror`), or see what keeps it from going on:"
                 " `tidemark status` tells.",
             )

@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 from py4j.protocol import Py4JNetworkError
 
-from tidemark.app.event_source import event_source
+from tidemark.app.event_source import event_source, last_in_kafka
 from tidemark.app.high_water import HighWater
 from tidemark.app.only_one import only_one
 from tidemark.app.store_loop import StoreLoop, closing
@@ -32,6 +32,7 @@ from tidemark.ledger.opening import open_ledger
 from tidemark.ledger.port import CopyState, LedgerStore
 from tidemark.ledger.sequencer import Head
 from tidemark.live.triggers.opening import oldest_position
+from tidemark.mirror.messages import CommitRecord
 from tidemark.ops.pipeline_status import PIPELINE, PipelineStatus
 from tidemark.pipeline.decode.stage import Decoder
 from tidemark.pipeline.definitions import Definitions
@@ -151,6 +152,8 @@ class _Runner:
         self._clock = SystemClock()
         self._has_started = False
         self._reached: Frontier | None = None
+        # As far as it was looked at, which is only while it is waited for.
+        self._in_kafka: CommitRecord | None = None
         self._failures = 0
         # What was waited for is none of these.
         self._deaths = 0
@@ -168,14 +171,14 @@ class _Runner:
 
     def run(self) -> None:
         while not self._stop.is_set():
-            before = self._reached
+            before = self._reached, self._in_kafka
             try:
                 self._run_once()
             except Exception as error:
                 if self._stop.is_set():
                     # What is given up fails in many ways.
                     break
-                if self._reached != before or self._has_rested:
+                if (self._reached, self._in_kafka) != before or self._has_rested:
                     self._failures = self._deaths = 0
                 self._failures += 1
                 self._deaths += not isinstance(_as_told(error), WAITED_FOR)
@@ -271,10 +274,11 @@ class _Runner:
             return
         pipeline.run(until_caught_up=True)
         if _is_behind(pipeline.frontier, goal) and not self._stop.is_set():
-            reached = _standing(pipeline.frontier, goal).sequence
+            self._in_kafka = last = last_in_kafka(self._config)
             raise KafkaUnavailable(
-                f"Kafka ends with event {reached:,}, and the ledger with {goal.last_sequence:,} at"
-                f" {format_timestamp(goal.received_at)}",
+                f"Kafka ends with event {0 if last is None else last.last_sequence:,}, the views"
+                f" with {_standing(pipeline.frontier, goal).sequence:,}, and the ledger with"
+                f" {goal.last_sequence:,} at {format_timestamp(goal.received_at)}",
                 hint="Start the mirror (`tidemark mirror`), or see what keeps it from going on:"
                 " `tidemark status` tells.",
             )

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tidemark.errors import TidemarkError
-from tidemark.mirror.errors import MirrorUnavailable
+from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable
 
 
 class KafkaUnavailable(TidemarkError):
@@ -34,4 +34,10 @@ def brokers_asked() -> Iterator[None]:
             error.message,
             hint="Look at the brokers in mirror.bootstrap_servers and at the topics; the pipeline"
             " goes on by itself.",
+        ) from error
+    except MirrorRefused as error:
+        raise KafkaDiffers(
+            error.message,
+            hint="Have the topics mirrored anew (docs/howto/kafka.md), or set pipeline.source to"
+            " ledger.",
         ) from error

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from tidemark.config import Config
 from tidemark.mirror.errors import MirrorRefused
 from tidemark.mirror.kafka import ANSWER_WITHIN_S, failure
-from tidemark.mirror.messages import COMMITS_TOPIC, decode_commit
+from tidemark.mirror.messages import COMMITS_TOPIC, CommitRecord, decode_commit
 from tidemark.mirror.position import ends, last_commit, messages, partitions_of, reading
 from tidemark.pipeline.kafka.errors import brokers_asked
 from tidemark.pipeline.kafka.planning import Partition
@@ -52,6 +52,16 @@ def is_found_by_time(config: Config, received_at: int) -> bool:
             # It is none: whoever reads on says so.
             return False
         return last is None or last.received_at_us < received_at
+
+
+def last_mirrored(config: Config) -> CommitRecord | None:
+    """The last commit that Kafka has, if it has any.
+
+    Raises `KafkaUnavailable` if the brokers do not answer, and `KafkaDiffers` if it is none.
+    """
+    topic = config.mirror.topic_prefix + COMMITS_TOPIC
+    with brokers_asked(), reading(config) as consumer:
+        return last_commit(consumer, topic) if partitions_of(consumer, topic) else None
 
 
 def reached_before(config: Config, ledger_id: str, offset: int) -> Reached:

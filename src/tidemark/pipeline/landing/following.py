@@ -48,7 +48,7 @@ class Lander:
         """
         upto = self.head()
         if self._after_mirror:
-            upto = min(upto, max(self.last_sequence, self._database.mirrored_upto()))
+            upto = min(upto, max(self.last_sequence, self.mirrored_upto()))
         for block in self._target.schedule.blocks(self.last_sequence, upto):
             last = min(block.last, upto)
             if stopped() or (only_whole and last < block.last):
@@ -57,6 +57,10 @@ class Lander:
             self._target.write(block, events, last)
             self.last_sequence = last
             on_progress(last, upto)
+
+    def mirrored_upto(self) -> int:
+        """The last event of which it is known where the mirror has put it."""
+        return self._database.mirrored_upto()
 
     def head(self) -> int:
         """The last event there is."""
