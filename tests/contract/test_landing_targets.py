@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -114,6 +115,18 @@ async def test_however_often_it_stops_a_place_holds_the_ledger_in_its_order(
     assert await landing.compare() == Compared(landing.target.name, -(-head // BLOCK), head)
 
 
+def placed(first: int, last: int, further: int = 0) -> PlacedEvents:
+    """As the mirror tells of them, each so much further on."""
+    columns = PlaceColumns.unknown(last - first + 1)
+    for index, sequence in enumerate(range(first, last + 1)):
+        columns.put(index, Place(sequence % 3, offset_of(sequence) + further))
+    return PlacedEvents(first, last, columns.packed())
+
+
+def offset_of(sequence: int) -> int:
+    return 2**40 + sequence
+
+
 async def test_events_are_landed_with_their_places_in_kafka_once_the_mirror_has_them(
     landing: Landing, ledger: Ledger, clock: ManualClock
 ) -> None:
@@ -123,13 +136,10 @@ async def test_events_are_landed_with_their_places_in_kafka_once_the_mirror_has_
     assert await landing.catch_up(after_mirror=True) == 0
     # As transactions of the mirror cut them, which are not as blocks do.
     for first, last in ((1, 3), (4, 4), (5, known)):
-        columns = PlaceColumns.unknown(last - first + 1)
-        for index in range(last - first + 1):
-            columns.put(index, Place((first + index) % 3, 2**40 + first + index))
-        await ledger.place_events(PlacedEvents(first, last, columns.packed()))
+        await ledger.place_events(placed(first, last))
     assert await landing.catch_up(after_mirror=True) == known
     places = [(row["kafka_partition"], row["kafka_offset"]) for row in landing.rows()]
-    assert places == [(n % 3, 2**40 + n) for n in range(1, known + 1)]
+    assert places == [(n % 3, offset_of(n)) for n in range(1, known + 1)]
     # Without a mirror the rest is landed too, and where it is in Kafka is no part of what it says.
     assert await landing.catch_up() == head
     rows = landing.rows()
@@ -140,12 +150,40 @@ async def test_events_are_landed_with_their_places_in_kafka_once_the_mirror_has_
     # Everything but the first is mirrored anew, and is then elsewhere; what was landed without a
     # place has one now.
     await ledger.forget_places(0)
-    columns = PlaceColumns.unknown(head)
-    for index in range(head):
-        columns.put(index, Place((1 + index) % 3, 2**40 + 1 + index + (7 if index else 0)))
-    await ledger.place_events(PlacedEvents(1, head, columns.packed()))
+    await ledger.place_events(placed(1, 1))
+    await ledger.place_events(placed(2, head, further=7))
     compared = await landing.compare()
     assert (compared.difference, compared.elsewhere) == (None, known - 1)
+
+
+async def test_what_is_mirrored_anew_while_it_is_landed_waits_until_it_has_a_place_again(
+    landing: Landing, ledger: Ledger, clock: ManualClock
+) -> None:
+    commits = list(random_ledger(3, SHAPE))
+    await append_commits(ledger, clock, commits[:4])
+    # Landed before there was a mirror, and some of it forgotten before places were written down.
+    assert 0 < await landing.catch_up() < BLOCK
+    await append_commits(ledger, clock, commits[4:])
+    forgotten, last, loop = 2, 3 * BLOCK, asyncio.get_running_loop()
+    await ledger.place_events(placed(forgotten + 1, last))
+
+    def mirror_anew(done: int, total: int) -> None:
+        asyncio.run_coroutine_threadsafe(ledger.forget_places(0), loop).result()
+
+    def offsets() -> list[int]:
+        return [row["kafka_offset"] for row in landing.rows()]
+
+    assert await landing.catch_up(after_mirror=True, on_progress=mirror_anew) == BLOCK
+    before = [-1] * forgotten + [offset_of(n) for n in range(forgotten + 1, BLOCK + 1)]
+    assert offsets() == before
+    assert await landing.catch_up(after_mirror=True) == BLOCK
+    for first, reach in ((1, BLOCK + 2), (BLOCK + 3, last)):
+        await ledger.place_events(placed(first, reach, further=7))
+        assert await landing.catch_up(after_mirror=True) == reach
+        anew = [offset_of(n) + 7 for n in range(BLOCK + 1, reach + 1)]
+        assert offsets() == before + anew
+    compared = await landing.compare()
+    assert (compared.difference, compared.elsewhere) == (None, BLOCK - forgotten)
 
 
 async def test_a_place_where_nothing_was_landed_yet_has_no_difference(landing: Landing) -> None:

@@ -11,9 +11,14 @@ from tidemark.pipeline.landing.blocks import Block
 from tidemark.pipeline.landing.rows import landed, rows_of
 from tidemark.pipeline.landing.target import LandingTarget
 from tidemark.pipeline.output.errors import LedgerRewound
-from tidemark.pipeline.source.database import LedgerDatabase, events_missing
+from tidemark.pipeline.source.database import KnownPlaces, LedgerDatabase, events_missing
 
 _ROWS_AT_ONCE: Final = 32_768
+_NO_PLACES: Final = KnownPlaces((), 0)
+
+
+class _NotMirrored(Exception):
+    """It is not known where events are in Kafka, and will be."""
 
 
 class Lander:
@@ -53,8 +58,14 @@ class Lander:
             last = min(block.last, upto)
             if stopped() or (only_whole and last < block.last):
                 return
-            events = events_of(self._database, block, last, with_places=True)
-            self._target.write(block, events, last)
+            events = events_of(
+                self._database, block, last, with_places=True, once_mirrored=self._after_mirror
+            )
+            try:
+                self._target.write(block, events, last)
+            except _NotMirrored:
+                # All is mirrored anew since it was looked how far the mirror is.
+                return
             self.last_sequence = last
             on_progress(last, upto)
 
@@ -86,14 +97,22 @@ class Lander:
 
 
 def events_of(
-    database: LedgerDatabase, block: Block, last: int, *, with_places: bool = False
+    database: LedgerDatabase,
+    block: Block,
+    last: int,
+    *,
+    with_places: bool = False,
+    once_mirrored: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """The events of a block up to a sequence, as they are landed."""
     position = block.first - 1
     while position < last:
         reach = min(position + _ROWS_AT_ONCE, last)
-        places = database.places(position, reach) if with_places else ()
-        batch = landed(database.events(position, reach, None), places)
+        places = database.places(position, reach) if with_places else _NO_PLACES
+        # An event up to there that has no place gets none any more: its topic has forgotten it.
+        if once_mirrored and places.upto < reach:
+            raise _NotMirrored
+        batch = landed(database.events(position, reach, None), places.placed)
         if batch.num_rows != reach - position:
             raise events_missing(position + 1, reach)
         yield batch

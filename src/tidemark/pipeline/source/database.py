@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from tidemark.ledger.port import PlacedEvents
 from tidemark.pipeline.output.errors import LedgerRewound
@@ -28,6 +28,13 @@ PREVIOUS_COLUMN: Final = (
     "(SELECT max(before.received_at) FROM commits AS before"
     " WHERE before.received_at < events.received_at)"
 )
+
+
+class KnownPlaces(NamedTuple):
+    """Where the mirror has put events, and the last event of which it was known then."""
+
+    placed: Sequence[PlacedEvents]
+    upto: int
 
 
 class LedgerDatabase(ABC):
@@ -107,18 +114,19 @@ class LedgerDatabase(ABC):
         [row] = self._fetch("SELECT coalesce(max(last_sequence), 0) FROM mirrored")
         return int(row[0])
 
-    def places(self, after: int, upto: int) -> list[PlacedEvents]:
+    def places(self, after: int, upto: int) -> KnownPlaces:
         """Where the mirror has put the events in `(after, upto]`, and some around them."""
-        return [
-            PlacedEvents(row[0], row[1], bytes(row[2]))
-            for row in self._fetch(
-                "SELECT first_sequence, last_sequence, places FROM mirrored"
-                " WHERE last_sequence > ? AND first_sequence <= ? AND first_sequence >="
-                " coalesce((SELECT max(first_sequence) FROM mirrored WHERE first_sequence <= ?), 0)"
-                " ORDER BY first_sequence",
-                *(after, upto, after + 1),
-            )
-        ]
+        # In one query: all may be mirrored anew between two of them.
+        (_, mirrored_upto, _), *rows = self._fetch(
+            "SELECT first_sequence, last_sequence, places FROM mirrored"
+            " WHERE last_sequence > ? AND first_sequence <= ? AND first_sequence >="
+            " coalesce((SELECT max(first_sequence) FROM mirrored WHERE first_sequence <= ?), 0)"
+            " UNION ALL SELECT 0, coalesce(max(last_sequence), 0), NULL FROM mirrored"
+            " ORDER BY first_sequence",
+            *(after, upto, after + 1),
+        )
+        placed = [PlacedEvents(first, last, bytes(places)) for first, last, places in rows]
+        return KnownPlaces(placed, mirrored_upto)
 
     @abstractmethod
     def events(self, after: int, upto: int, streams: Sequence[StreamOfTenant] | None) -> Columns:
