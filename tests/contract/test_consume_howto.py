@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import re
 import signal
@@ -11,13 +12,13 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import Message, TopicPartition
 
 from tests.contract.events import draft
-from tests.contract.mirrored import assert_mirrored, fill, ledger_and_world, some
+from tests.contract.mirrored import STREAMS, assert_mirrored, fill, ledger_and_world, some
 from tests.contract.planted_messages import (
     EVENTS,
     Change,
@@ -42,10 +43,10 @@ WAITS_S: Final = 2.0
 class Copy:
     """The table, and the process that fills it."""
 
-    def __init__(self, directory: Path, world: MirrorWorld) -> None:
+    def __init__(self, directory: Path, world: MirrorWorld, program: str = PROGRAM) -> None:
         self._world = world
         self._program = directory / "consumer.py"
-        self._program.write_text(PROGRAM)
+        self._program.write_text(program)
         self._path = directory / "copy.db"
         # No pipe, which would be full in time: the client says much of brokers that are away.
         self._said = directory / "said.txt"
@@ -70,6 +71,12 @@ class Copy:
         assert self._process is not None
         return self._process.wait(60), self._said.read_text()
 
+    def begin_behind(self, commit: dict[str, Any]) -> None:
+        """As the page says it is done by hand."""
+        with closing(sqlite3.connect(self._path)) as database, database:
+            values = [commit[name] for name in ("ledgerId", "receivedAt", "last", "chain")]
+            database.execute("INSERT INTO taken VALUES (1, ?, ?, ?, ?)", values)
+
     def is_running(self) -> bool:
         assert self._process is not None
         return self._process.poll() is None
@@ -83,21 +90,21 @@ class Copy:
             return database.execute("SELECT * FROM events ORDER BY sequence").fetchall()
 
 
-async def until_it_has(copy: Copy, ledger: Ledger) -> None:
+async def until_it_has(copy: Copy, ledger: Ledger, *, after: int = 0) -> None:
     last = (await ledger.head()).last_sequence
 
     def has_all() -> bool:
         assert copy.is_running(), copy.ended()
-        return len(copy.events()) == last
+        return len(copy.events()) == last - after
 
     await asyncio.to_thread(wait_until, has_all)
 
 
-async def assert_copied(copy: Copy, ledger: Ledger) -> None:
-    text = await ledger.read_text(0, (await ledger.head()).last_sequence)
+async def assert_copied(copy: Copy, ledger: Ledger, *, after: int = 0) -> None:
+    text = await ledger.read_text(after, (await ledger.head()).last_sequence)
     assert copy.events(), "nothing was copied"
-    values = spelt([text], 0, len(copy.events())).values
-    assert copy.events() == [(n, value.decode()) for n, value in enumerate(values, 1)]
+    values = spelt([text], after, after + len(copy.events())).values
+    assert copy.events() == [(n, value.decode()) for n, value in enumerate(values, after + 1)]
 
 
 async def test_killed_at_any_moment_it_has_each_event_once_and_goes_on_in_topics_made_anew(
@@ -255,3 +262,69 @@ async def test_it_goes_on_in_no_other_history(sqlite_home: LedgerHome, tmp_path:
     finally:
         await home.close()
     assert (code, "holds another history than was taken: begin anew" in said) == (1, True), said
+
+
+async def test_it_takes_so_many_events_at_once_and_a_larger_commit_by_itself(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    at_once, sizes = 20, [9, 0, 11, 12, 70, 1, 0, 19, 20, 300, 4]
+    program = re.sub("EVENTS_AT_ONCE = [0-9_]+", f"EVENTS_AT_ONCE = {at_once}", PROGRAM)
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await fill(ledger, "events", sizes)
+    await world.mirror()
+
+    def batches() -> tuple[list[list[int]], int]:
+        """How many events the commits of each batch have, and how many messages ran ahead."""
+        parts: dict[str, Any] = {"__name__": "consumer"}
+        exec(compile(program, "consumer", "exec"), parts)
+        commits = parts["Commits"](world.broker.address, world.prefix, None)
+        messages = parts["Messages"](world.broker.address)
+        found: list[list[int]] = []
+        most = 0
+        while sum(map(len, found)) < len(sizes):
+            if batch := commits.next():
+                places = [place for commit in batch for place in parts["places_of"](commit)]
+                assert len(messages.at(places)) == len(places)
+                most = max(most, len(messages.waiting))
+                found.append([int(c["last"]) - int(c["first"]) + 1 for c in batch])
+        return found, most
+
+    found, most = await asyncio.to_thread(batches)
+    assert found == [[9, 0, 11], [12], [70], [1, 0, 19], [20], [300], [4]]
+    # One of each partition is read before it is seen that it is ahead.
+    assert most <= at_once + 2 * world.config.mirror.partitions
+
+    copy = Copy(tmp_path, world, program)
+    copy.start()
+    await until_it_has(copy, ledger)
+    assert await asyncio.to_thread(copy.end, signal.SIGINT) == (0, "")
+    await assert_copied(copy, ledger)
+
+
+async def test_where_topics_have_forgotten_it_begins_behind_a_commit_that_is_put_into_its_table(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    world.configure(mirror__allow_short_retention=True)
+    await fill(ledger, "old", [9, 0, 5])
+    await world.mirror()
+    for stream in STREAMS:
+        await asyncio.to_thread(world.remove_messages, world.prefix + stream)
+    await fill(ledger, "new", [3, 0, 40])
+    await world.mirror()
+    oldest = (await asyncio.to_thread(commits_in, world))[2]
+    forgotten = TopicPartition(world.commits_topic, 0, oldest.offset() or 0)
+    admin = world.admin()
+    for removed in admin.delete_records([forgotten]).values():
+        await asyncio.to_thread(removed.result)
+    copy = Copy(tmp_path, world)
+    copy.start()
+    code, said = await asyncio.to_thread(copy.ended)
+    assert code == 1
+    assert "a gap: 10 comes after 0" in said or "Offset out of range" in said, said
+
+    copy.begin_behind(json.loads(oldest.value() or b""))
+    copy.start()
+    await until_it_has(copy, ledger, after=14)
+    assert await asyncio.to_thread(copy.end, signal.SIGINT) == (0, "")
+    await assert_copied(copy, ledger, after=14)
