@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
+from confluent_kafka.admin import NewPartitions
 
 from tests.integration.test_kafka_pipeline import LEDGER, World, opened
 from tidemark.app.event_source import last_in_kafka
@@ -87,6 +88,24 @@ async def test_a_ledger_that_is_away_for_a_moment_is_no_fault_of_kafka(
             with pytest.raises(LedgerUnavailable, match="it is away"):
                 await world.folded("kafka", kafka=True)
         assert await world.folded("kafka", kafka=True) == await world.folded("l", kafka=False)
+
+
+@pytest.mark.parametrize(
+    "has_folded", [False, True], ids=["from the beginning", "from where it was"]
+)
+async def test_a_topic_of_commits_with_more_partitions_than_one_is_named(
+    has_folded: bool, tmp_path: Path
+) -> None:
+    async with opened(tmp_path) as world:
+        await world.fill(LEDGER.drafts())
+        await world.mirror()
+        if has_folded:
+            await world.folded("kafka", kafka=True)
+        admin = world.admin()
+        [added] = admin.create_partitions([NewPartitions(world.commits_topic, 2)]).values()
+        added.result(ANSWER_WITHIN_S)
+        with pytest.raises(KafkaDiffers, match=f"{world.commits_topic} has 2 partitions"):
+            await world.folded("kafka", kafka=True)
 
 
 async def test_whoever_asks_how_far_kafka_is_learns_that_the_last_record_is_no_commit(

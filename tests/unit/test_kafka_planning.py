@@ -262,6 +262,19 @@ PLAN = "\n=== Streaming Query ===\nscan org.apache.spark.sql.kafka010.KafkaSourc
             "the message at p.usage[2]@3 has the time 1700000000000000000 ms, which Spark",
         ),
         (
+            "Partitions specified for Kafka timestamp based start offsets don't match what are"
+            " assigned. Maybe topic partitions are created \nor deleted while the query is running,"
+            f" or you didn't specify all the partitions.\nSpecified: Set(p.commits-0){PLAN}",
+            "kafka_unavailable",
+            "Kafka cannot be read: Partitions specified for Kafka timestamp based start offsets",
+        ),
+        (
+            "Some of partitions in Kafka topic(s) have been lost during running query with"
+            f" Trigger.AvailableNow.{PLAN}",
+            "kafka_unavailable",
+            "Kafka cannot be read: Some of partitions in Kafka topic(s) have been lost",
+        ),
+        (
             "[KAFKA_DATA_SOURCE_NOT_ENABLED] Failed to find data source: kafka.",
             "config_invalid",
             "Spark does not have its connector to Kafka, or not all of it: [KAFKA_DATA_SOURCE",

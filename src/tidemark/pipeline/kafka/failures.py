@@ -16,7 +16,11 @@ _WILD_TIME: Final = re.compile(
 # Behind it, Spark shows the plan of the query, which names the connector whatever has happened.
 _PLAN: Final = "=== Streaming Query ==="
 _PACKAGES: Final = r"org\.apache\.(?:kafka|spark\.(?:sql\.)?kafka010)\."
-_FROM_KAFKA: Final = re.compile(_PACKAGES)
+# What the connector itself finds wrong has the name of no class with it.
+_FROM_KAFKA: Final = re.compile(
+    f"{_PACKAGES}|Partitions specified for Kafka|Kafka data source|partitions in Kafka topic"
+    "|The (?:resolved|specified) start offset"
+)
 # Java puts slashes into the name of a class that it does not find.
 _NOT_FOUND: Final = re.compile(
     "KAFKA_DATA_SOURCE_NOT_ENABLED"

@@ -14,8 +14,9 @@ from tidemark.mirror.errors import MirrorRefused
 from tidemark.mirror.kafka import ANSWER_WITHIN_S, failure
 from tidemark.mirror.messages import COMMITS_TOPIC, CommitRecord, decode_commit
 from tidemark.mirror.position import ends, last_commit, messages, partitions_of, reading
-from tidemark.pipeline.kafka.errors import brokers_asked
+from tidemark.pipeline.kafka.errors import KafkaDiffers, brokers_asked
 from tidemark.pipeline.kafka.planning import Partition
+from tidemark.pipeline.output.batch import Frontier
 
 # More would be felt at each start. What others wrote to a partition that none of these commits has
 # a message in is not told then; what the mirror wrote is never overlooked.
@@ -29,29 +30,40 @@ class Reached(NamedTuple):
     elsewhere: int | None
 
 
-def is_found_by_time(config: Config, received_at: int) -> bool:
-    """Whether brokers find the commits from a time on, if there are any.
+def found_by_time(config: Config, start: Frontier | None) -> Frontier | None:
+    """From which frontier on brokers find the commits by their time; None where all must be read,
+    and those that are folded passed over.
 
     They find none where records before them were removed and the rest of their segment was not.
-    Raises `KafkaUnavailable` if they do not answer.
+    Raises `KafkaUnavailable` if they do not answer, and `KafkaDiffers` if the topic of commits is
+    not as the mirror made it.
     """
     topic = config.mirror.topic_prefix + COMMITS_TOPIC
     with brokers_asked(), reading(config) as consumer:
-        if not partitions_of(consumer, topic):
-            return True
-        asked = TopicPartition(topic, 0, received_at // 1000)
+        partitions = partitions_of(consumer, topic)
+        if len(partitions) > 1:
+            raise KafkaDiffers(
+                f"the topic {topic} has {len(partitions)} partitions, and what is in it has one"
+                " order only in one",
+                hint="Somebody has added partitions to it. Have the topics mirrored anew"
+                " (docs/howto/kafka.md), or set pipeline.source to ledger.",
+            )
+        if start is None or not partitions:
+            return start
+        asked = TopicPartition(topic, 0, start.received_at // 1000)
         try:
             [found] = consumer.offsets_for_times([asked], timeout=ANSWER_WITHIN_S)
         except KafkaException as error:
             raise failure(error, f"asking for commits by their time in {topic}") from error
         if found.offset >= 0:
-            return True
+            return start
         try:
             last = last_commit(consumer, topic)
         except MirrorRefused:
             # It is none: whoever reads on says so.
-            return False
-        return last is None or last.received_at_us < received_at
+            return None
+        is_before = last is None or last.received_at_us < start.received_at
+        return start if is_before else None
 
 
 def last_mirrored(config: Config) -> CommitRecord | None:
