@@ -139,6 +139,57 @@ async def test_what_is_ahead_is_the_same_whenever_it_is_made_ready(
     coming.close()
 
 
+async def test_of_commits_that_are_large_by_themselves_only_the_next_is_read_ahead(
+    home: LedgerHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of an imported history: each is read whole, and there may be room for few."""
+    monkeypatch.setattr(ahead, "MOST_EVENTS", 2)
+    ledger = await home.open()
+    for number in range(6):
+        await append(ledger, *(draft(f"{number}-{n}") for n in range(5)))
+    reader = CommitReader(ledger)
+    read: list[int] = []
+    honest = reader.behind
+
+    async def noted(before: Head) -> Read:
+        found = await honest(before)
+        read.extend(commit.last_sequence for commit in found.commits)
+        return found
+
+    monkeypatch.setattr(reader, "behind", noted)
+    for most_bytes, ahead_of_it in ((1, 1), (1 << 20, 3)):
+        monkeypatch.setattr(ahead, "MOST_BYTES", most_bytes)
+        read.clear()
+        coming = Ahead(reader, BEGINNING, {}, begin_here())
+        for number in range(1, 7):
+            chunk = await asyncio.to_thread(coming.take)
+            assert chunk.commits[-1].last_sequence == 5 * number
+            # As much as it is ever going to read.
+            await asyncio.sleep(0.2)
+            await asyncio.to_thread(coming.make_ready)
+            assert len(read) == min(6, number + ahead_of_it)
+        assert not (await asyncio.to_thread(coming.take)).commits
+        coming.close()
+
+
+async def test_what_is_read_ahead_ends_with_who_wanted_it(
+    home: LedgerHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ahead, "MOST_EVENTS", 2)
+    monkeypatch.setattr(ahead, "MOST_BYTES", 1)
+    ledger = await home.open()
+    for number in range(6):
+        await append(ledger, *(draft(f"{number}-{n}") for n in range(5)))
+    before = asyncio.all_tasks()
+    coming = Ahead(CommitReader(ledger), BEGINNING, {}, begin_here())
+    await asyncio.to_thread(coming.take)
+    await asyncio.sleep(0.2)
+    assert asyncio.all_tasks() > before
+    coming.close()
+    _, unfinished = await asyncio.wait(asyncio.all_tasks() - before, timeout=10)
+    assert not unfinished
+
+
 async def test_what_fails_ahead_is_told_when_it_is_its_turn(
     home: LedgerHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,6 +56,11 @@ class Read(NamedTuple):
     def chunk(self, partitions: Partitions) -> Chunk:
         return self.spelt().chunk(partitions)
 
+    @property
+    def is_large(self) -> bool:
+        """More than is read at once, but for a commit that is: it is not read in parts."""
+        return sum(text.size for text in self.texts) > 2 * MOST_BYTES
+
 
 class SpeltCommits(NamedTuple):
     """Commits that follow one another, and their events and perhaps some more."""
@@ -161,6 +166,8 @@ class Ahead:
         self._begun = begun
         self._read: Future[Read] = begun(reader.behind(before))
         self._spelt: deque[Future[SpeltCommits]] = deque([begun(_spelt(self._read))])
+        self._taken: deque[Future[None]] = deque([Future()])
+        """Of each that was not: done once it is."""
         self._ready: Chunk | None = None
         self._read_ahead()
 
@@ -171,13 +178,15 @@ class Ahead:
             self._ready = chunk
             return chunk
         self._ready = None
+        self._taken.popleft().set_result(None)
         self._read_ahead()
         return chunk
 
     def _read_ahead(self) -> None:
         while len(self._spelt) < CHUNKS_AHEAD:
-            self._read = self._begun(self._read_behind(self._read))
+            self._read = self._begun(self._read_behind(self._read, self._taken[-1]))
             self._spelt.append(self._begun(_spelt(self._read)))
+            self._taken.append(Future())
 
     def make_ready(self) -> None:
         """Takes a while, if there is something to be done for the next."""
@@ -196,9 +205,14 @@ class Ahead:
     def close(self) -> None:
         for unused in self._spelt:
             unused.cancel()
+        for never in self._taken:
+            never.cancel()
 
-    async def _read_behind(self, before: Future[Read]) -> Read:
+    async def _read_behind(self, before: Future[Read], taken: Future[None]) -> Read:
         read = await asyncio.wrap_future(before)
+        if read.is_large:
+            # There may be many of its kind, and room for one and the next.
+            await asyncio.wrap_future(taken)
         return await self._reader.behind(head_after(read.commits[-1])) if read.commits else read
 
 
