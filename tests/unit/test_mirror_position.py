@@ -157,3 +157,14 @@ def test_nothing_is_held_on_to_by_who_asks_while_brokers_are_away(
     del held
     gc.collect()
     assert gone() is None
+
+
+def test_a_message_of_which_kafkas_client_cannot_read_the_headers_is_of_somebody_else() -> None:
+    """It raises this where the name of one is no text."""
+
+    class Unreadable:
+        def headers(self) -> None:
+            raise SystemError
+
+    message: Any = Unreadable()
+    assert position.sequence_of(message) is None

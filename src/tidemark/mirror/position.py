@@ -210,7 +210,11 @@ def joined(commits: Iterable[CommitRecord]) -> dict[Target, list[list[int]]]:
 
 def sequence_of(message: Received) -> int | None:
     """Of the event that a message is of; None if it is not the mirror's."""
-    headers = message.headers() or []
+    try:
+        headers = message.headers() or []
+    except SystemError:
+        # The name of one is no text, so it is of somebody else. To ask once more ends the process.
+        return None
     for name, value in headers.items() if isinstance(headers, dict) else headers:
         if name == SEQUENCE_HEADER and isinstance(value, bytes) and value.isdigit():
             # Else it is of somebody else, and may be more than Python reads.
