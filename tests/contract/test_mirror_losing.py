@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Message
@@ -152,6 +151,55 @@ async def test_what_is_lost_further_back_is_never_forgotten_by_who_knew_it(
     await assert_mirrored(world, ledger)
 
 
+async def test_a_mirror_that_refuses_to_go_on_leaves_one_alone_that_has_taken_over(
+    sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It tries again, and would end the other each time."""
+    monkeypatch.setattr(following, "MOST_COMMITS", 1)
+    monkeypatch.setattr(following, "MOST_EVENTS", 1)
+    monkeypatch.setattr(app_mirror, "LONGEST_PAUSE_S", 0.5)
+    monkeypatch.setattr(position, "ANSWER_WITHIN_S", 2.0)
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    usage = f"{world.prefix}usage"
+    attempts: list[Path] = []
+    begin = Mirror.begin
+
+    def noted(self: Mirror) -> None:
+        attempts.append(self._config.state_dir)
+        begin(self)
+
+    monkeypatch.setattr(Mirror, "begin", noted)
+    first = world.config.state_dir
+
+    def wait_for_more_attempts() -> None:
+        before = attempts.count(first)
+        wait_until(lambda: attempts.count(first) >= before + 3)
+
+    def lose_all_of_usage() -> None:
+        elsewhere = 0 if all_in(world, usage)[0].partition() else 1
+        world.remove_topics(usage)
+        world.make_topic(usage, 3)
+        for _ in range(40):
+            world.write("usage", b"{}", partition=elsewhere)
+
+    with world.mirroring() as failures:
+        await append(ledger, *(draft(f"{number}", causality_key="run") for number in range(30)))
+        await append(ledger, draft("a trade", stream="trades"))
+        await told_of(ledger, lambda told: told.last_sequence == 31)
+        await asyncio.to_thread(lose_all_of_usage)
+        await append(ledger, draft("more", causality_key="run"))
+        await told_of(ledger, lambda told: said(told).code == "mirror_refused")
+        # One on another machine does not know what is lost.
+        world.configure(state_dir=tmp_path / "elsewhere")
+        with world.mirroring() as failures_elsewhere:
+            await told_of(ledger, lambda told: told.last_sequence == 32)
+            await asyncio.to_thread(wait_for_more_attempts)
+            await append(ledger, draft("a second trade", stream="trades"))
+            await told_of(ledger, lambda told: told.last_sequence == 33)
+        assert not failures_elsewhere
+    assert not failures
+
+
 @pytest.mark.parametrize("also_lost", [(), ("usage",), ("trades",)])
 async def test_commits_that_are_gone_from_the_end_do_not_have_their_events_mirrored_twice(
     also_lost: tuple[str, ...], home: LedgerHome, tmp_path: Path
@@ -283,8 +331,7 @@ async def test_nothing_is_committed_of_which_the_client_does_not_say_where_it_is
     await fill(ledger, "first", [3])
     await world.mirror()
     with monkeypatch.context() as patched:
-        silent: dict[str, Any] = {**kafka._AT_ONCE, "delivery.report.only.error": True}
-        patched.setattr(kafka, "_AT_ONCE", silent)
+        patched.setitem(kafka._QUICK, "delivery.report.only.error", True)
         for sizes, what in (([4], "the event 4"), ([0], "the event 4")):
             await fill(ledger, "second", sizes)
             with pytest.raises(MirrorUnavailable, match=f"has not said where {what} is"):

@@ -15,14 +15,24 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from tests.contract.events import draft
-from tests.contract.mirrored import assert_mirrored, fill, ledger_and_world, told_of
+from tests.contract.mirrored import (
+    allow_changes,
+    assert_mirrored,
+    fill,
+    ledger_and_world,
+    told_of,
+)
 from tests.contract.stores import LedgerHome, append
 from tests.services.mirroring import wait_until
 from tidemark.app import mirror as app_mirror
 from tidemark.clock import SystemClock
-from tidemark.mirror import kafka, sending
+from tidemark.errors import ConfigError, LedgerDamaged, LedgerUnavailable, TidemarkError
+from tidemark.ingress.drafts import Draft
+from tidemark.ledger.sequencer import Head
+from tidemark.mirror import following, kafka, sending
+from tidemark.mirror.ahead import CommitReader, Read
 from tidemark.mirror.chunks import Chunk
-from tidemark.mirror.errors import MirrorUnavailable
+from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable
 from tidemark.mirror.following import Mirror
 from tidemark.mirror.known import Known
 from tidemark.mirror.messages import Messages
@@ -83,17 +93,28 @@ async def test_a_sender_that_is_closed_is_gone_at_once(
         gc.enable()
 
 
+def large() -> Draft:
+    """Packed, it is no smaller."""
+    return draft("large", data=f'"{random.Random(1).randbytes(4000).hex()}"')
+
+
+@pytest.mark.parametrize("away", ["brokers", "ledger"])
 async def test_of_attempts_that_failed_nothing_is_left(
-    sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    away: str, sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each has read ahead and has a client, and while brokers are in trouble there are many."""
+    """Each has read ahead and has a client, and while there is trouble there are many."""
     monkeypatch.setattr(app_mirror, "LONGEST_PAUSE_S", 0.01)
     ledger, world = await ledger_and_world(sqlite_home, tmp_path)
     await append(ledger, draft("small"))
     await world.mirror()
     await asyncio.to_thread(world.set_option, f"{world.prefix}usage", "max.message.bytes", "2000")
-    # Packed, it is no smaller.
-    await append(ledger, draft("large", data=f'"{random.Random(1).randbytes(4000).hex()}"'))
+    await append(ledger, large())
+    if away == "ledger":
+
+        async def gone(self: CommitReader, before: Head) -> Read:
+            raise LedgerUnavailable("away")
+
+        monkeypatch.setattr(CommitReader, "behind", gone)
     made: list[weakref.ref[Mirror]] = []
     honest = Mirror.__init__
 
@@ -125,7 +146,7 @@ async def test_more_than_the_client_holds_is_sent_all_the_same(
         later(self, message)
 
     monkeypatch.setattr(sending.Sender, "_produce_late", noted)
-    monkeypatch.setattr(kafka, "_QUEUED_KBYTES", 16)
+    monkeypatch.setitem(kafka._QUICK, "queue.buffering.max.kbytes", 16)
     ledger, world = await ledger_and_world(sqlite_home, tmp_path)
     await fill(ledger, "first", [100, 0, 100, 1, 50])
     await world.mirror()
@@ -215,7 +236,7 @@ async def test_what_cannot_be_sent_keeps_no_commit_before_it_and_is_not_sent_aga
     await asyncio.to_thread(world.set_option, usage, "max.message.bytes", "2000")
     for number in range(30):
         await append(ledger, draft(f"good-{number}"))
-    await append(ledger, draft("large", data=f'"{random.Random(1).randbytes(4000).hex()}"'))
+    await append(ledger, large())
     await fill(ledger, "behind", [1] * 30)
     sent: list[int] = []
     honest = sending.Sender._send
@@ -245,8 +266,6 @@ async def test_what_cannot_be_sent_keeps_no_commit_before_it_and_is_not_sent_aga
 async def test_who_ends_when_it_has_caught_up_also_sends_what_comes_before_what_cannot_be_sent(
     sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A message that others wait for is given up sooner.
-    monkeypatch.setattr(kafka, "ANSWER_WITHIN_S", 1.0)
     ledger, world = await ledger_and_world(sqlite_home, tmp_path)
     await append(ledger, draft("first"))
     await world.mirror()
@@ -254,7 +273,7 @@ async def test_who_ends_when_it_has_caught_up_also_sends_what_comes_before_what_
     await asyncio.to_thread(world.set_option, usage, "max.message.bytes", "2000")
     for number in range(30):
         await append(ledger, draft(f"good-{number}"))
-    await append(ledger, draft("large", data=f'"{random.Random(1).randbytes(4000).hex()}"'))
+    await append(ledger, large())
     await fill(ledger, "behind", [1] * 30)
     for _ in range(2):
         with pytest.raises(MirrorUnavailable, match="the event 32 is too large"):
@@ -263,3 +282,91 @@ async def test_who_ends_when_it_has_caught_up_also_sends_what_comes_before_what_
             last = last_commit(consumer, world.commits_topic)
         assert last is not None
         assert last.last_sequence == 31
+
+
+@pytest.mark.parametrize("count", [300, 9_000])
+async def test_what_cannot_be_sent_is_named_among_many_that_are_given_up_with_it(
+    count: int, sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client purges what is still to go to other partitions, and takes no more of it; and most
+    is said of those first."""
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await append(ledger, draft("first"))
+    await world.mirror()
+    usage = f"{world.prefix}usage"
+    await asyncio.to_thread(world.set_option, usage, "max.message.bytes", "2000")
+    for number in range(5):
+        await append(ledger, draft(f"good-{number}"))
+    await append(ledger, large(), *(draft(f"with-it-{number}") for number in range(count)))
+    with pytest.raises(MirrorUnavailable) as raised:
+        await world.mirror()
+    assert raised.value.message == f"the event 7 is too large for the topic {usage}"
+    with reading(world.config) as consumer:
+        last = last_commit(consumer, world.commits_topic)
+    assert last is not None
+    assert last.last_sequence == 6
+
+
+@pytest.mark.parametrize(
+    ("is_damaged", "expected"),
+    [(False, (MirrorRefused, "retention.ms=60000")), (True, (LedgerDamaged, "fingerprint"))],
+)
+async def test_who_ends_when_it_has_caught_up_also_sends_what_comes_before_what_is_refused(
+    is_damaged: bool,
+    expected: tuple[type[TidemarkError], str],
+    sqlite_home: LedgerHome,
+    tmp_path: Path,
+) -> None:
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    for number in range(30):
+        await append(ledger, draft(f"good-{number}"))
+    # Of a stream that is no more configured, and so looked at when its first event comes.
+    await append(ledger, draft("bad", stream="usage" if is_damaged else "former"))
+    await fill(ledger, "behind", [1] * 30)
+    if is_damaged:
+        await allow_changes(sqlite_home, "events")
+        altered = f"UPDATE events SET content_hash = x'{1:064x}' WHERE ingress_sequence = 31"
+        await sqlite_home.sql(altered)
+    else:
+        former = f"{world.prefix}former"
+        await asyncio.to_thread(world.make_topic, former, 1)
+        await asyncio.to_thread(world.set_option, former, "retention.ms", "60000")
+    error, words = expected
+    for _ in range(2):
+        with pytest.raises(error, match=words):
+            await world.mirror()
+        with reading(world.config) as consumer:
+            last = last_commit(consumer, world.commits_topic)
+        assert last is not None
+        assert last.last_sequence == 30
+
+
+async def test_options_that_are_wrong_for_a_moment_do_not_end_a_mirror_that_has_worked(
+    sqlite_home: LedgerHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a certificate is replaced, and its key a moment later."""
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    await append(ledger, draft("first"))
+    made, refusals = kafka.Consumer, list[str]()
+
+    def refused(settings: dict[str, Any]) -> Any:
+        if len(refusals) < 3:
+            refusals.append("refused")
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "no such certificate"))
+        return made(settings)
+
+    monkeypatch.setattr(following, "CHECK_EVERY_US", 0)
+    with world.mirroring() as failures:
+        await told_of(ledger, lambda told: told.last_sequence == 1)
+        monkeypatch.setattr(kafka, "Consumer", refused)
+        told = await told_of(ledger, lambda told: told.error is not None)
+        assert told.error is not None
+        assert "no such certificate" in told.error.message
+        await append(ledger, draft("second"))
+        await told_of(ledger, lambda told: told.last_sequence == 2 and told.error is None)
+    assert not failures
+    # One that has never worked ends with it.
+    refusals.clear()
+    with world.mirroring() as failures:
+        await asyncio.to_thread(wait_until, lambda: failures)
+    assert [type(error) for error in failures] == [ConfigError]

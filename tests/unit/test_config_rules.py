@@ -173,6 +173,14 @@ def test_rules_still_speak_when_something_else_has_the_wrong_type(file: ConfigFi
             "delivery.report.only.error: true",
             "Remove it: the mirror has to be told where each event is.",
         ),
+        (
+            "message.timeout.ms: 1000",
+            "Use `transaction.timeout.ms`: a transaction is sent whole, or given up.",
+        ),
+        (
+            "message.max.bytes: 1000",
+            "Use `ingest.max_event_bytes`: the mirror sends whatever is let in.",
+        ),
         ("enable.gapless.guarantee: true", "Remove it: the mirror leaves no gap by itself."),
         ("test.mock.num.brokers: 3", "Remove it: events would be nowhere."),
         ("partitioner: random", "Remove it: events must be in Kafka in their order."),

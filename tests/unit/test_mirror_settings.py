@@ -44,3 +44,27 @@ def test_what_the_client_does_not_take_is_told_of(option: str, tmp_path: Any) ->
     with pytest.raises(ConfigError) as raised:
         kafka.producer(config, "ledger", kafka.MOST_BATCH_BYTES, lambda error: None)
     assert raised.value.field == "mirror.options"
+
+
+def test_options_of_users_win_over_ours_unless_promises_rest_on_them(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_with(
+        tmp_path,
+        "compression.type: zstd, linger.ms: 50, fetch.wait.max.ms: 100, log_level: 3,"
+        " transaction.timeout.ms: 900000",
+    )
+    made: list[dict[str, Any]] = []
+    monkeypatch.setattr(kafka, "_made", lambda kind, settings: made.append(settings))
+    kafka.producer(config, "ledger", kafka.MOST_BATCH_BYTES, lambda error: None)
+    kafka.consumer(config)
+    kafka.admin(config)
+    for settings in made:
+        assert {name: settings[name] for name in config.mirror.options} == config.mirror.options
+    # A slow broker has as long for a message as for its transaction.
+    assert made[0]["message.timeout.ms"] == 900_000
+    config = config_with(tmp_path, "")
+    made.clear()
+    kafka.producer(config, "ledger", kafka.MOST_BATCH_BYTES, lambda error: None)
+    assert made[0]["compression.type"] == "lz4"
+    assert made[0]["message.timeout.ms"] == made[0]["transaction.timeout.ms"] == 600_000

@@ -21,7 +21,7 @@ from tidemark.app.store_loop import StoreLoop, closing
 from tidemark.app.telling import pause
 from tidemark.clock import Clock, SystemClock
 from tidemark.config import Config
-from tidemark.errors import LedgerDamaged, LedgerUnavailable, TidemarkError
+from tidemark.errors import ConfigError, LedgerDamaged, LedgerUnavailable, TidemarkError
 from tidemark.ledger.opening import open_ledger
 from tidemark.ledger.port import LedgerStore
 from tidemark.mirror.errors import MirrorRefused, MirrorUnavailable, NotTaken
@@ -126,6 +126,7 @@ class _Runner:
         self._stop = stop
         self._pause_s = FIRST_PAUSE_S
         self._known = Known()
+        self._has_worked = False
 
     def caught_up(self) -> Mirrored | None:
         with closing(self._stores, self._open_ledger()) as ledger:
@@ -133,11 +134,12 @@ class _Runner:
             has_failed = False
             while True:
                 with self._begun(ledger, teller, has_failed=has_failed) as mirror:
-                    batch_bytes = self._known.batch_bytes
+                    begin, batch_bytes = mirror.reached, self._known.batch_bytes
                     try:
                         mirror.run(until_caught_up=True, on_progress=self._on_progress)
-                    except NotTaken as error:
-                        if mirror.commits_tried == 1 and self._known.batch_bytes == batch_bytes:
+                    except (NotTaken, MirrorRefused, LedgerDamaged) as error:
+                        has_moved = mirror.reached != begin
+                        if has_failed and not has_moved and self._known.batch_bytes == batch_bytes:
                             raise
                         has_failed = True
                         log.warning("the mirror sends what comes before: %s", error.message)
@@ -155,6 +157,7 @@ class _Runner:
                     self._follow(ledger)
             except LedgerUnavailable as error:
                 self._pause(error)
+            _let_go_of_what_failed()
 
     def _follow(self, ledger: LedgerStore) -> None:
         teller = MirrorTeller(ledger, self._clock)
@@ -163,13 +166,19 @@ class _Runner:
             try:
                 with self._begun(ledger, teller, has_failed=has_failed) as mirror:
                     mirror.run(until_caught_up=False, on_progress=self._told)
-            except (MirrorUnavailable, MirrorRefused, LedgerDamaged) as error:
+            except TidemarkError as error:
+                if not self._passes(error):
+                    self._tell(teller, error)
+                    raise
                 has_failed = True
                 self._pause(error, partial(self._tell, teller, error))
-            except TidemarkError as error:
-                self._tell(teller, error)
-                raise
             _let_go_of_what_failed()
+
+    def _passes(self, error: TidemarkError) -> bool:
+        """Options that were good once are again: certificates may be replaced just now."""
+        if isinstance(error, ConfigError):
+            return self._has_worked
+        return isinstance(error, (MirrorUnavailable, MirrorRefused, LedgerDamaged))
 
     def _tell(self, teller: MirrorTeller, error: TidemarkError) -> None:
         self._stores.wait(teller.failed(error))
@@ -203,6 +212,7 @@ class _Runner:
         try:
             with self._stores.beside(teller.keep_telling()):
                 mirror.begin()
+                self._has_worked = True
                 yield mirror
         finally:
             mirror.close()

@@ -39,6 +39,11 @@ _PINNED: Final = {
         ("delivery.report.only.error", "enabled_events"),
         "Remove it: the mirror has to be told where each event is.",
     ),
+    **dict.fromkeys(
+        ("message.timeout.ms", "delivery.timeout.ms"),
+        "Use `transaction.timeout.ms`: a transaction is sent whole, or given up.",
+    ),
+    "message.max.bytes": "Use `ingest.max_event_bytes`: the mirror sends whatever is let in.",
     # It makes of a message that is refused the end of the client.
     "enable.gapless.guarantee": "Remove it: the mirror leaves no gap by itself.",
     "test.mock.num.brokers": "Remove it: events would be nowhere.",

@@ -80,8 +80,6 @@ class Mirror:
         self._opened = contextlib.ExitStack()
         self._totals: dict[str, int] = {}
         self.reached = BEGINNING
-        self.commits_tried = 0
-        """How many were sent at once last, whether they arrived or not."""
         # As of a moment ago, for those who watch.
         self._there_are = 0
         self._ahead: Ahead | None = None
@@ -105,6 +103,10 @@ class Mirror:
             if last is not None:
                 self._in_ledger(last)
                 self._topics.ensure(self._topics_there(last.totals))
+                # What hangs is there too, and is ended below.
+                with reading(self._config, sees_all=True) as of_all:
+                    self._topics.require_whole(_totals_of(last), of_all)
+                self._known.require_there(consumer, self._topics.commits)
             self._sender = Sender(
                 self._config,
                 self._ledger.ledger_id,
@@ -228,7 +230,7 @@ class Mirror:
 
     def _go_on_from(self, last: CommitRecord, consumer: Consumer) -> None:
         found = self._in_ledger(last)
-        self._totals = {topic: int(total) for topic, total in last.totals.items()}
+        self._totals = _totals_of(last)
         self.reached = head_after(found)
         self._topics.require_whole(self._totals, consumer)
 
@@ -317,7 +319,6 @@ class Mirror:
 
     def _mirror(self, chunk: Chunk, meanwhile: Callable[[], None]) -> None:
         last = chunk.commits[-1]
-        self.commits_tried = len(chunk.commits)
         try:
             with self._teller.step(f"sending what comes up to {last.last_sequence:,}"):
                 places = self._sender.send(chunk, self._totals, meanwhile)
@@ -368,6 +369,11 @@ class Mirror:
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return self._begun(work).result()
+
+
+def _totals_of(commit: CommitRecord) -> dict[str, int]:
+    """How many messages each topic has, up to a commit."""
+    return {topic: int(total) for topic, total in commit.totals.items()}
 
 
 def _done() -> Future[None]:

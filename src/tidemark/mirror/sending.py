@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -25,9 +24,12 @@ from tidemark.mirror.kafka import (
     TRANSACTION_WITHIN_S,
     Trouble,
     failure,
+    given_up,
     given_up_after_ms,
+    has_failed,
     is_fenced,
     producer,
+    wants_an_end,
 )
 from tidemark.mirror.known import Known
 from tidemark.mirror.messages import (
@@ -37,6 +39,7 @@ from tidemark.mirror.messages import (
     commit_messages,
     commit_record,
 )
+from tidemark.mirror.patience import Patience
 from tidemark.mirror.places import PlaceColumns
 from tidemark.mirror.position import ends_of, last_commit, reading
 from tidemark.mirror.topics import Topics
@@ -51,8 +54,6 @@ from tidemark.mirror.watching import (
 )
 
 _POLL_S: Final = 0.2
-_GIVE_UP_S: Final = 5.0
-_IN_TROUBLE_S: Final = 5.0
 _SEEN_WITHIN_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.002
 _SEEN_LATER: Final = 1.2
@@ -182,40 +183,57 @@ class Sender:
         *,
         exactly: bool,
     ) -> Places:
+        routes = self._routes(chunk, totals)
+        next_places = self._next_places(routes.targets)
+        watched = Exact(chunk, routes, next_places) if exactly else Foreseen(routes, next_places)
+        failed: KafkaException
         try:
             self._begin_transaction()
             crash_point("mirror.begun")
-            routes = self._routes(chunk, totals)
-            next_places = self._next_places(routes.targets)
-            watched = (
-                Exact(chunk, routes, next_places) if exactly else Foreseen(routes, next_places)
-            )
-            self._produce(
-                routes.topics,
-                routes.partitions,
-                chunk.messages,
-                watched.callbacks(),
-                lambda index: f"the event {chunk.events.first_sequence + index}",
-            )
-            if isinstance(watched, Exact):
-                self._wait_for_all(watched)
-                watched.require_in_place()
-            crash_point("mirror.events_sent")
-            sent = self._send_commits(chunk, watched, totals, meanwhile)
-            if isinstance(watched, Foreseen):
-                watched.require_in_place()
-                self._require_commits_in_place(sent)
+            sent = self._hand_over(chunk, routes, watched, totals, meanwhile)
         except KafkaException as error:
-            if not exactly and _wants_an_end(error.args[0]):
+            if not exactly and wants_an_end(error.args[0]):
                 raise LookCloser from error
-            raise self._failure(error, "mirroring") from error
-        crash_point("mirror.before_commit")
-        self._commit()
-        crash_point("mirror.committed")
-        self._wait_until_seen(sent.ends, meanwhile)
-        self._known.note(sent.ends)
-        totals.update(sent.totals)
-        return watched.places
+            failed = error
+        else:
+            crash_point("mirror.before_commit")
+            self._commit()
+            crash_point("mirror.committed")
+            self._wait_until_seen(sent.ends, meanwhile)
+            self._known.note(sent.ends)
+            totals.update(sent.totals)
+            return watched.places
+        # Out here: what the client raises while an exception is handled keeps that.
+        if wants_an_end(failed.args[0]):
+            # It takes no more once brokers have refused a message. Which, that one is told of.
+            self._wait_for_all(watched)
+        raise self._failure(failed, "mirroring") from failed
+
+    def _hand_over(
+        self,
+        chunk: Chunk,
+        routes: Routes,
+        watched: Foreseen | Exact,
+        totals: Mapping[str, int],
+        meanwhile: Callable[[], None],
+    ) -> _Sent:
+        """All of a transaction, which the brokers then have."""
+        self._produce(
+            routes.topics,
+            routes.partitions,
+            chunk.messages,
+            watched.callbacks(),
+            lambda index: f"the event {chunk.events.first_sequence + index}",
+        )
+        if isinstance(watched, Exact):
+            self._wait_for_all(watched)
+            watched.require_in_place()
+        crash_point("mirror.events_sent")
+        sent = self._send_commits(chunk, watched, totals, meanwhile)
+        if isinstance(watched, Foreseen):
+            watched.require_in_place()
+            self._require_commits_in_place(sent)
+        return sent
 
     def _begin_transaction(self) -> None:
         self._begun_us = self._clock.elapsed_us()
@@ -304,20 +322,9 @@ class Sender:
         except KafkaException as error:
             raise self._failure(error, "ending what hangs") from error
 
-    def give_up(self) -> KafkaException | None:
-        """Ends what was begun and not finished, as far as that can be done: else why not."""
-        self._producer.purge()
-        refused: list[KafkaException] = []
-        # By another thread: whatever the client raises while this one handles an exception keeps
-        # that exception for ever, with all that its frames hold.
-        ending = threading.Thread(target=_abort, args=[self._producer, refused])
-        ending.start()
-        ending.join()
-        return refused[0] if refused else None
-
     def _given_up_as_fenced(self) -> MirrorFenced | MirrorUnavailable | None:
         """Gives up; what to raise, if that shows that another mirror has taken over."""
-        refused = self.give_up()
+        refused = given_up(self._producer)
         if refused is None or not is_fenced(refused):
             return None
         return self._failure(refused, "mirroring")
@@ -327,7 +334,7 @@ class Sender:
 
         What waits for its turn to take over would take over from whoever comes next.
         """
-        self.give_up()
+        given_up(self._producer)
         # The last reference: it does not wait for Python to look for what is not used any more.
         del self._producer
 
@@ -431,31 +438,31 @@ class Sender:
 
     def _produce_late(self, message: Sequence[Any]) -> None:
         """One that was refused, because as much waits to be sent as may."""
+        patience = Patience(self._trouble)
         while True:
             self._producer.poll(_POLL_S)
             self._require_going_on()
             with contextlib.suppress(BufferError):
                 self._producer.produce(*message)
                 return
+            if patience.is_over(len(self._producer)):
+                raise patience.lost()
 
     def _wait_for_all(self, *watched: Foreseen | Strict) -> None:
-        began = time.monotonic()
-        while self._producer.flush(_POLL_S):
+        patience = Patience(self._trouble)
+        while left := self._producer.flush(_POLL_S):
             self._require_going_on()
-            # Who is told that the brokers are down says so sooner than who is told nothing.
-            patience_s = _IN_TROUBLE_S if self._trouble.said else TRANSACTION_WITHIN_S
-            has_failed = any(each.has_failed for each in watched)
-            if has_failed or time.monotonic() - began > patience_s:
+            if has_failed(self._producer):
+                patience.shorten()
+                for each in watched:
+                    each.note_failure()
+            if any(each.knows_why for each in watched) or patience.is_over(left):
                 break
-        for each in watched:
+        # Who knows why comes first.
+        for each in sorted(watched, key=lambda each: not each.knows_why):
             each.require_none_failed()
         if len(self._producer):
-            raise MirrorUnavailable(
-                f"the brokers did not answer in time. {self._trouble.said}".strip(),
-                hint="Look at the brokers in mirror.bootstrap_servers; the mirror goes on by"
-                " itself.",
-                field="mirror.bootstrap_servers",
-            )
+            raise patience.lost()
 
     def _require_going_on(self) -> None:
         if self._stopped():
@@ -481,16 +488,3 @@ class Sender:
             return False
         took_us = self._clock.elapsed_us() - self._begun_us
         return took_us >= given_up_after_ms(self._config) * _MICROS_PER_MS
-
-
-def _wants_an_end(error: KafkaError) -> bool:
-    """If the transaction has failed, or has just been found to have."""
-    return error.txn_requires_abort() or error.code() in (KafkaError._STATE, KafkaError._FATAL)
-
-
-def _abort(producer: Any, refused: list[KafkaException]) -> None:
-    try:
-        producer.abort_transaction(_GIVE_UP_S)
-    except KafkaException as error:
-        # There is none, or the brokers are away: who begins next ends it.
-        refused.append(error.with_traceback(None))

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import count
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from confluent_kafka import KafkaError
 from confluent_kafka import Message as Delivered
@@ -18,6 +18,15 @@ from tidemark.mirror.messages import Run, Target, runs_of
 from tidemark.mirror.places import UNKNOWN, Place, PlaceColumns
 
 Callback: TypeAlias = Callable[[KafkaError | None, Delivered], None]
+
+# What is said of messages that fail because of another: of its batch, or of its transaction.
+_FAILED_WITH_IT: Final = frozenset(
+    {
+        KafkaError._INVALID_DIFFERENT_RECORD,
+        KafkaError._PURGE_QUEUE,
+        KafkaError._PURGE_INFLIGHT,
+    }
+)
 
 
 class LookCloser(Exception):
@@ -46,6 +55,15 @@ class Foreseen:
             self._looked_at[last] = first + totals[target] - 1
         self._found: dict[int, int | None] = {}
         self.has_failed = False
+
+    @property
+    def knows_why(self) -> bool:
+        """That it has failed is all that is asked for: then somebody looks closer."""
+        return self.has_failed
+
+    def note_failure(self) -> None:
+        """One of those has failed of which nothing is told here."""
+        self.has_failed = True
 
     def callbacks(self) -> list[Callback | None]:
         found: list[Callback | None] = [None] * len(self._routes.targets)
@@ -93,12 +111,16 @@ class Strict:
         self._topic: str | None = None
 
     @property
-    def has_failed(self) -> bool:
-        return self._error is not None
+    def knows_why(self) -> bool:
+        """It may first be told of messages that failed because of another."""
+        return self._error is not None and self._error.code() not in _FAILED_WITH_IT
+
+    def note_failure(self) -> None:
+        """It is told of each message, and so also why."""
 
     def failed(self, error: KafkaError, message: Delivered, what: str) -> None:
-        # What follows fails because of the first; or the first because of another of its batch.
-        if self._error is None or self._error.code() == KafkaError._INVALID_DIFFERENT_RECORD:
+        # What follows fails because of the first, unless that did because of another.
+        if self._error is None or not (self.knows_why or error.code() in _FAILED_WITH_IT):
             self._error, self._what, self._topic = error, what, message.topic()
 
     def require_none_failed(self) -> None:
