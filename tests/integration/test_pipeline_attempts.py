@@ -20,6 +20,7 @@ from tests.services.mirroring import wait_until
 from tidemark.app import pipeline as app
 from tidemark.clock import SystemClock
 from tidemark.config import Config, load_config
+from tidemark.errors import ConfigError
 from tidemark.ledger.opening import open_ledger
 from tidemark.ledger.port import CommitRow, CopyState
 from tidemark.mirror.messages import CommitRecord, commit_record
@@ -115,6 +116,24 @@ def dies(query: Query) -> None:
 
 def goes_on(query: Query) -> None:
     """It is asked to stop then."""
+
+
+def test_options_of_kafka_that_have_worked_are_waited_for(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while a certificate is replaced. Those that never worked are wrong."""
+
+    def refused(query: Query) -> None:
+        raise ConfigError("no such certificate", field="mirror.options", hint="")
+
+    def works(query: Query) -> None:
+        query.frontier = Frontier(0, 1, bytes(32), "L")
+        wait_until(lambda: told(config) == [None, None])
+        raise KafkaUnavailable("the certificate has expired")
+
+    with pytest.raises(ConfigError):
+        ran(config, monkeypatch, [refused, goes_on])
+    ran(config, monkeypatch, [works, *[refused] * 6, goes_on])
 
 
 def test_what_was_waited_for_is_no_death_at_one_place(

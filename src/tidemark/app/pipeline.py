@@ -65,6 +65,7 @@ WAITED_FOR: Final = (
     KafkaUnavailable,
     KafkaDiffers,
 )
+KAFKA_OPTIONS: Final = "mirror.options"
 # What a query may itself have waited for, as long as it lived.
 WAITED_FOR_IN_A_QUERY: Final = (KafkaUnavailable, KafkaDiffers)
 LOOK_EVERY_S: Final = 0.5
@@ -165,6 +166,7 @@ class _Runner:
         self._told_us: int | None = None
         self._is_well = False
         self._has_rested = False
+        self._has_worked = False
         self._began_at: Frontier | None = None
         self._began_us = 0
         self._worked_us = 0
@@ -181,7 +183,7 @@ class _Runner:
                 if (self._reached, self._in_kafka) != before or self._has_rested:
                     self._failures = self._deaths = 0
                 self._failures += 1
-                self._deaths += not isinstance(_as_told(error), WAITED_FOR)
+                self._deaths += not self._is_waited_for(_as_told(error))
                 if self._failures == 1:
                     self._failing_since_us = self._clock.elapsed_us()
                     self._pause_s = FIRST_PAUSE_S
@@ -201,21 +203,25 @@ class _Runner:
             if told is error:
                 raise error
             raise told from error
-        if not isinstance(told, WAITED_FOR):
+        if not self._is_waited_for(told):
             stop_session()
         log.warning("the pipeline goes on in %.1f s: %s", self._pause_s, told.message)
         self._stop.wait(self._pause_s)
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
     def _may_pass(self, error: TidemarkError) -> bool:
-        if isinstance(error, WAITED_FOR):
+        if self._is_waited_for(error):
             waited_us = self._clock.elapsed_us() - self._failing_since_us
-            is_patient = not self._until_caught_up or waited_us < WAIT_WHEN_CATCHING_UP_US
-            # A field is a setting that is at fault.
-            return error.field is None and is_patient
+            return not self._until_caught_up or waited_us < WAIT_WHEN_CATCHING_UP_US
         if isinstance(error, SparkUnavailable):
             return self._has_started and self._deaths < DEATHS_AT_ONE_PLACE
         return False
+
+    def _is_waited_for(self, error: TidemarkError) -> bool:
+        if error.field is None:
+            return isinstance(error, WAITED_FOR)
+        # A setting is at fault. But it has worked with these: certificates may just be replaced.
+        return self._has_worked and error.field == KAFKA_OPTIONS
 
     def _run_once(self) -> None:
         self._is_well = self._has_rested = False
@@ -306,6 +312,7 @@ class _Runner:
             has_lived = self._since(self._began_us) >= LIVES_AFTER_US
             # What it dies of may come as late, but not while there is nothing to fold.
             self._has_rested |= has_all and has_lived
+            self._has_worked |= frontier != self._began_at or has_lived
             # Then it does more than those before it that failed.
             if not self._is_well and (frontier != self._began_at or has_all or has_lived):
                 self._is_well, self._wrong, self._told_us = True, None, None

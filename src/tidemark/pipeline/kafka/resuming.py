@@ -30,8 +30,8 @@ class Reached(NamedTuple):
     elsewhere: int | None
 
 
-def found_by_time(config: Config, start: Frontier | None) -> Frontier | None:
-    """From which frontier on brokers find the commits by their time; None where all must be read,
+def where_to_begin(config: Config, start: Frontier | None) -> Frontier | None:
+    """The frontier, if brokers find the commits behind it by its time; None where all must be read,
     and those that are folded passed over.
 
     They find none where records before them were removed and the rest of their segment was not.

@@ -19,7 +19,7 @@ from tidemark.pipeline.kafka.failures import spark_failure
 from tidemark.pipeline.kafka.finishing import Finished
 from tidemark.pipeline.kafka.history import require_same_commits
 from tidemark.pipeline.kafka.planning import BatchPlan, Told, commits_after, plans
-from tidemark.pipeline.kafka.resuming import Reached, found_by_time, reached_before
+from tidemark.pipeline.kafka.resuming import Reached, reached_before, where_to_begin
 from tidemark.pipeline.kafka.topics import commits_stream, messages, source_rows
 from tidemark.pipeline.output.batch import Frontier
 from tidemark.pipeline.reading import Fold, FoldedBatch, no_check
@@ -57,7 +57,7 @@ class FromKafka:
         # Behind a frontier, that is found out when it is known which commits come next.
         self._reached = Reached({}, elsewhere=0) if start is None else None
         self._latest = 0
-        begin = found_by_time(self._config, start)
+        begin = where_to_begin(self._config, start)
         try:
             return commits_stream(spark, self._config, begin, max_rows)
         except (PySparkException, Py4JError) as error:

@@ -49,6 +49,8 @@ _TIMES: Final = ("received_at", "occurred_at")
 _COMMITS_AT_ONCE: Final = 50_000
 # The mirror writes a message without a value where it has to end what Kafka did not.
 _SAYS_SOMETHING: Final = "value IS NOT NULL"
+# Others may have added partitions while it is read: the mirror says so.
+_OF_COMMITS: Final = f"{_SAYS_SOMETHING} AND `partition` = 0"
 
 
 def commits_stream(
@@ -70,7 +72,7 @@ def commits_stream(
     # A commit has an event or more, but for those that only say that time passed.
     at_once = min(max_rows, _COMMITS_AT_ONCE)
     found = reader.option("maxOffsetsPerTrigger", str(at_once)).load()
-    return found.filter(_SAYS_SOMETHING).select("offset", "value")
+    return found.filter(_OF_COMMITS).select("offset", "value")
 
 
 def messages(

@@ -110,7 +110,7 @@ def events_of(
         reach = min(position + _ROWS_AT_ONCE, last)
         places = database.places(position, reach) if with_places else _NO_PLACES
         # An event up to there that has no place gets none any more: its topic has forgotten it.
-        if once_mirrored and places.upto < reach:
+        if with_places and once_mirrored and places.upto < reach:
             raise _NotMirrored
         batch = landed(database.events(position, reach, None), places.placed)
         if batch.num_rows != reach - position:
