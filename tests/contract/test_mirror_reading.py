@@ -149,11 +149,13 @@ async def test_of_commits_that_are_large_by_themselves_only_the_next_is_read_ahe
         await append(ledger, *(draft(f"{number}-{n}") for n in range(5)))
     reader = CommitReader(ledger)
     read: list[int] = []
+    one_more = asyncio.Event()
     honest = reader.behind
 
     async def noted(before: Head) -> Read:
         found = await honest(before)
         read.extend(commit.last_sequence for commit in found.commits)
+        one_more.set()
         return found
 
     monkeypatch.setattr(reader, "behind", noted)
@@ -164,10 +166,15 @@ async def test_of_commits_that_are_large_by_themselves_only_the_next_is_read_ahe
         for number in range(1, 7):
             chunk = await asyncio.to_thread(coming.take)
             assert chunk.commits[-1].last_sequence == 5 * number
-            # As much as it is ever going to read.
-            await asyncio.sleep(0.2)
+            expected = min(6, number + ahead_of_it)
+            async with asyncio.timeout(30):
+                while len(read) < expected:
+                    await one_more.wait()
+                    one_more.clear()
+            # There is time for more.
+            await asyncio.sleep(0.1)
             await asyncio.to_thread(coming.make_ready)
-            assert len(read) == min(6, number + ahead_of_it)
+            assert len(read) == expected
         assert not (await asyncio.to_thread(coming.take)).commits
         coming.close()
 

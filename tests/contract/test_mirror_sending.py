@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from tests.contract.events import draft
 from tests.contract.mirrored import (
+    STREAMS,
     allow_changes,
     assert_mirrored,
     fill,
@@ -146,9 +147,9 @@ async def test_more_than_the_client_holds_is_sent_all_the_same(
         later(self, message)
 
     monkeypatch.setattr(sending.Sender, "_produce_late", noted)
-    monkeypatch.setitem(kafka._QUICK, "queue.buffering.max.kbytes", 16)
+    monkeypatch.setattr(kafka, "_MOST_QUEUED_KBYTES", 16)
     ledger, world = await ledger_and_world(sqlite_home, tmp_path)
-    await fill(ledger, "first", [100, 0, 100, 1, 50])
+    await fill(ledger, "first", [100, 0, 5_000, 1, 50])
     await world.mirror()
     assert refused
     await assert_mirrored(world, ledger)
@@ -370,3 +371,27 @@ async def test_options_that_are_wrong_for_a_moment_do_not_end_a_mirror_that_has_
     with world.mirroring() as failures:
         await asyncio.to_thread(wait_until, lambda: failures)
     assert [type(error) for error in failures] == [ConfigError]
+
+
+async def test_the_record_of_a_commit_that_is_not_taken_is_named_too(
+    sqlite_home: LedgerHome, tmp_path: Path
+) -> None:
+    """Where an administrator has made the topic of commits for less."""
+    ledger, world = await ledger_and_world(sqlite_home, tmp_path)
+    for number in range(5):
+        await append(ledger, draft(f"small-{number}"))
+    # Of two streams, with messages in all partitions of both.
+    await append(
+        ledger,
+        *(draft(f"{stream}-{n}", stream=stream) for n in range(6) for stream in STREAMS),
+    )
+    await fill(ledger, "behind", [1] * 600)
+    await asyncio.to_thread(world.make_topic, world.commits_topic, 1)
+    await asyncio.to_thread(world.set_option, world.commits_topic, "max.message.bytes", "440")
+    with pytest.raises(MirrorUnavailable) as raised:
+        await world.mirror()
+    assert raised.value.message == f"a commit is too large for the topic {world.commits_topic}"
+    with reading(world.config) as consumer:
+        last = last_commit(consumer, world.commits_topic)
+    assert last is not None
+    assert last.last_sequence == 5

@@ -25,7 +25,7 @@ IN_TROUBLE_S = patience._IN_TROUBLE_S
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What time it is."""
     times = [1000.0]
-    monkeypatch.setattr(patience.time, "monotonic", lambda: times[0])
+    monkeypatch.setattr(patience, "monotonic", lambda: times[0])
     return times
 
 

@@ -11,10 +11,11 @@ from tidemark.errors import ConfigError
 from tidemark.mirror import kafka
 
 
-def config_with(tmp_path: Any, options: str) -> Config:
+def config_with(tmp_path: Any, options: str, max_event_bytes: int = 100_000) -> Config:
     path = tmp_path / "tidemark.yaml"
     path.write_text(f"""
 state_dir: {tmp_path / "state"}
+ingest: {{max_event_bytes: {max_event_bytes}}}
 mirror: {{enabled: true, bootstrap_servers: "127.0.0.1:1", options: {{{options}}}}}
 """)
     return load_config(path, {})
@@ -68,3 +69,17 @@ def test_options_of_users_win_over_ours_unless_promises_rest_on_them(
     kafka.producer(config, "ledger", kafka.MOST_BATCH_BYTES, lambda error: None)
     assert made[0]["compression.type"] == "lz4"
     assert made[0]["message.timeout.ms"] == made[0]["transaction.timeout.ms"] == 600_000
+
+
+@pytest.mark.parametrize("wanted", [1, 100_000])
+def test_what_may_wait_to_be_sent_is_never_less_than_one_message(
+    wanted: int, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that has no room is refused for ever, as if others were in its way."""
+    config = config_with(tmp_path, f"queue.buffering.max.kbytes: {wanted}", 4 * 1024 * 1024)
+    made: list[dict[str, Any]] = []
+    monkeypatch.setattr(kafka, "_made", lambda kind, settings: made.append(settings))
+    kafka.producer(config, "ledger", kafka.MOST_BATCH_BYTES, lambda error: None)
+    [settings] = made
+    assert settings["queue.buffering.max.kbytes"] * 1024 > settings["message.max.bytes"]
+    assert settings["queue.buffering.max.kbytes"] >= wanted

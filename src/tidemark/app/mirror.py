@@ -138,6 +138,8 @@ class _Runner:
                     try:
                         mirror.run(until_caught_up=True, on_progress=self._on_progress)
                     except (NotTaken, MirrorRefused, LedgerDamaged) as error:
+                        if self._stop.is_set():
+                            return None
                         has_moved = mirror.reached != begin
                         if has_failed and not has_moved and self._known.batch_bytes == batch_bytes:
                             raise

@@ -73,8 +73,8 @@ class MirrorConfig(Section):
         # Some are passwords.
         repr=False,
         description=(
-            "Any options of librdkafka, such as `security.protocol: SASL_SSL`, but for those that "
-            "the order and the count of messages depend on."
+            "Options of librdkafka, such as `security.protocol: SASL_SSL`. Those on which the "
+            "mirror's promises rest are refused."
         ),
     )
     java_options: Annotated[MappingOf[ClientOption], Names(KAFKA_OPTION_PATTERN)] = Field(

@@ -18,6 +18,10 @@ class NotTaken(MirrorUnavailable):
     """A message was not taken, or one that was sent with it. Commits before may well be."""
 
 
+class TimedOut(MirrorUnavailable):
+    """Brokers have given up a transaction, because it took too long or another took over."""
+
+
 class MirrorRefused(TidemarkError):
     """What is in Kafka cannot be gone on from: a person has to look."""
 
@@ -28,6 +32,11 @@ class MirrorFenced(TidemarkError):
     """Another mirror of this ledger has taken over."""
 
     code = "mirror_fenced"
+
+
+class Stopped(Exception):
+    """Somebody wants an end in the middle of a transaction. It is given up, or already committed
+    and found by whoever comes next."""
 
 
 @contextmanager

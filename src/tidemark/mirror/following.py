@@ -23,7 +23,7 @@ from tidemark.ledger.sequencer import Head
 from tidemark.ledger.spelling import spelt
 from tidemark.mirror.ahead import MOST_EVENTS, Ahead, CommitReader
 from tidemark.mirror.chunks import Chunk
-from tidemark.mirror.errors import MirrorRefused
+from tidemark.mirror.errors import MirrorRefused, Stopped
 from tidemark.mirror.hanging import end_hanging
 from tidemark.mirror.known import Known
 from tidemark.mirror.messages import MOST_COMMITS, CommitRecord, Target
@@ -39,7 +39,7 @@ from tidemark.mirror.position import (
     places_in,
     reading,
 )
-from tidemark.mirror.sending import Places, Sender, Stopped
+from tidemark.mirror.sending import Places, Sender
 from tidemark.mirror.succession import BEGINNING, head_after
 from tidemark.mirror.telling import MirrorTeller
 from tidemark.mirror.topics import Topics

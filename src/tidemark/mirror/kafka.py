@@ -23,6 +23,8 @@ _GIVE_UP_S: Final = 5.0
 ONLY_ONE: Final = "Only one may run: stop it there, or leave this one stopped."
 MOST_BATCH_BYTES: Final = 1_000_000
 _BATCH_BYTES: Final = "batch.size"
+_QUEUED_KBYTES: Final = "queue.buffering.max.kbytes"
+_MOST_QUEUED_KBYTES: Final = 64 * 1024
 _TIMEOUT_MS: Final = "transaction.timeout.ms"
 # Less than the most that brokers allow by default. Nobody waits for it but a mirror that sleeps:
 # who takes over from a dead one ends its transaction at once.
@@ -33,7 +35,6 @@ _LEAST_MESSAGE_BYTES: Final = 1024 * 1024
 # Else a client looks for brokers only when it is asked something, and then at its leisure: 50 ms.
 _AT_ONCE: Final = {"enable.sparse.connections": False}
 _QUICK: Final = _AT_ONCE | {
-    "queue.buffering.max.kbytes": 64 * 1024,
     "queue.buffering.max.messages": 1_000_000,
     # Brokers like large batches. But the last one is not held back until it is waited for: it goes
     # while the next transaction is made ready.
@@ -65,6 +66,7 @@ def producer(
 ) -> Producer:
     """One that writes transactions in the name of a ledger, of which there is one at a time. No
     batch is larger than this, unless it is of one message."""
+    message_bytes = most_message_bytes(config) + _ENVELOPE_BYTES
     return _made(
         Producer,
         _settings(config.mirror, _QUICK, on_error)
@@ -73,7 +75,11 @@ def producer(
             _TIMEOUT_MS: given_up_after_ms(config),
             # Whoever sends knows sooner that brokers take nothing more, and waits if they are slow.
             "message.timeout.ms": given_up_after_ms(config),
-            "message.max.bytes": most_message_bytes(config) + _ENVELOPE_BYTES,
+            "message.max.bytes": message_bytes,
+            # Else a large message would never be taken.
+            _QUEUED_KBYTES: max(
+                _number(config, _QUEUED_KBYTES, _MOST_QUEUED_KBYTES), message_bytes // 1024 + 1
+            ),
             _BATCH_BYTES: min(_number(config, _BATCH_BYTES, MOST_BATCH_BYTES), batch_bytes),
             # A topic that is missing was removed, and must not come back with other settings.
             "allow.auto.create.topics": False,
@@ -155,14 +161,15 @@ def wants_an_end(error: KafkaError) -> bool:
     return error.txn_requires_abort() or error.code() in (KafkaError._STATE, KafkaError._FATAL)
 
 
-def has_failed(producer: Any) -> bool:
-    """If the transaction under way cannot be committed any more. Kafka's client has no question for
-    that; but asked to begin another, it says why it does not."""
+def why_failed(producer: Any) -> KafkaError | None:
+    """Why the transaction under way cannot be committed any more, if so. Kafka's client has no
+    question for that; but asked to begin another, it says why it does not."""
     try:
         producer.begin_transaction()
     except KafkaException as error:
-        return bool(error.args[0].txn_requires_abort() or error.args[0].fatal())
-    return False
+        found: KafkaError = error.args[0]
+        return found if found.txn_requires_abort() or found.fatal() else None
+    return None
 
 
 def given_up(producer: Any) -> KafkaException | None:

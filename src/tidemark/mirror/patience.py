@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from time import monotonic
 from typing import Final
 
 from tidemark.mirror.errors import MirrorUnavailable
@@ -19,7 +19,7 @@ class Patience:
     def __init__(self, trouble: Trouble) -> None:
         self._trouble = trouble
         self._longest_s = STUCK_AFTER_S
-        self._since = time.monotonic()
+        self._since = monotonic()
         self._left: int | None = None
 
     def shorten(self) -> None:
@@ -29,11 +29,11 @@ class Patience:
     def is_over(self, left: int) -> bool:
         """`left` is how many messages are still to be taken."""
         if self._left is None or left < self._left:
-            self._left, self._since = left, time.monotonic()
+            self._left, self._since = left, monotonic()
             return False
         # Who is told that the brokers are down says so sooner than who is told nothing.
         longest_s = min(self._longest_s, _IN_TROUBLE_S) if self._trouble.said else self._longest_s
-        return time.monotonic() - self._since > longest_s
+        return monotonic() - self._since > longest_s
 
     def lost(self) -> MirrorUnavailable:
         return MirrorUnavailable(

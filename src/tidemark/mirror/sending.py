@@ -16,7 +16,7 @@ from tidemark.clock import Clock
 from tidemark.config import Config
 from tidemark.crash import crash_point
 from tidemark.mirror.chunks import Chunk, Routes
-from tidemark.mirror.errors import MirrorFenced, MirrorUnavailable, NotTaken
+from tidemark.mirror.errors import MirrorFenced, MirrorUnavailable, NotTaken, Stopped, TimedOut
 from tidemark.mirror.hanging import hanging
 from tidemark.mirror.kafka import (
     ANSWER_WITHIN_S,
@@ -26,10 +26,10 @@ from tidemark.mirror.kafka import (
     failure,
     given_up,
     given_up_after_ms,
-    has_failed,
     is_fenced,
     producer,
     wants_an_end,
+    why_failed,
 )
 from tidemark.mirror.known import Known
 from tidemark.mirror.messages import (
@@ -58,16 +58,12 @@ _SEEN_WITHIN_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.002
 _SEEN_LATER: Final = 1.2
 _AT_ONCE: Final = 200
+_LOOKS: Final = 3
 _MICROS_PER_MS: Final = 1000
 
 
 Places: TypeAlias = Callable[[], PlaceColumns]
 """Where events are, when somebody wants to know it: to write it down takes a while."""
-
-
-class Stopped(Exception):
-    """Somebody wants an end in the middle of a transaction. It is given up, or already committed
-    and found by whoever comes next."""
 
 
 class _Sent(NamedTuple):
@@ -76,10 +72,6 @@ class _Sent(NamedTuple):
     ends: dict[Target, int]
     """Behind the last that was sent to each partition."""
     commits: int
-
-
-class _TimedOut(MirrorUnavailable):
-    """Brokers have given up a transaction, because it took too long or another took over."""
 
 
 class Sender:
@@ -153,10 +145,10 @@ class Sender:
         # A topic that was looked at since may take less at once than this client sends.
         self._known.note_taken(self._topics.batch_bytes)
         # Out here: what the client raises while an exception is handled keeps that.
-        if not isinstance(failed, _TimedOut):
+        if not isinstance(failed, TimedOut):
             # Brokers may have told it of its messages only, and not why.
             failed = self._given_up_as_fenced() or failed
-        if isinstance(failed, _TimedOut):
+        if isinstance(failed, TimedOut):
             self._require_nobody_else_went_on(chunk)
         raise failed
 
@@ -165,6 +157,17 @@ class Sender:
         with contextlib.suppress(LookCloser):
             return self._send(chunk, totals, meanwhile, exactly=False)
         # Rare, and takes longer: each message is asked for by itself.
+        for _ in range(_LOOKS):
+            self._require_as_before(chunk, totals)
+            with contextlib.suppress(LookCloser):
+                return self._send(chunk, totals, meanwhile, exactly=True)
+        raise MirrorUnavailable(
+            f"Kafka's client has lost count of what it sent, {_LOOKS} times in turn",
+            hint="The mirror begins with another, which it does by itself.",
+        )
+
+    def _require_as_before(self, chunk: Chunk, totals: Mapping[str, int]) -> None:
+        """What was begun is given up, and nothing else has come or gone meanwhile."""
         fenced = self._given_up_as_fenced()
         if fenced is not None:
             raise fenced
@@ -173,7 +176,6 @@ class Sender:
             self._require_commits_before(chunk, consumer)
             # Where messages went by now may be further than what was lost.
             self._known.require_there(consumer, self._topics.commits)
-        return self._send(chunk, totals, meanwhile, exactly=True)
 
     def _send(
         self,
@@ -186,11 +188,12 @@ class Sender:
         routes = self._routes(chunk, totals)
         next_places = self._next_places(routes.targets)
         watched = Exact(chunk, routes, next_places) if exactly else Foreseen(routes, next_places)
+        of_commits = CommitsWatch()
         failed: KafkaException
         try:
             self._begin_transaction()
             crash_point("mirror.begun")
-            sent = self._hand_over(chunk, routes, watched, totals, meanwhile)
+            sent = self._hand_over(chunk, routes, watched, of_commits, totals, meanwhile)
         except KafkaException as error:
             if not exactly and wants_an_end(error.args[0]):
                 raise LookCloser from error
@@ -206,7 +209,7 @@ class Sender:
         # Out here: what the client raises while an exception is handled keeps that.
         if wants_an_end(failed.args[0]):
             # It takes no more once brokers have refused a message. Which, that one is told of.
-            self._wait_for_all(watched)
+            self._wait_for_all(watched, of_commits)
         raise self._failure(failed, "mirroring") from failed
 
     def _hand_over(
@@ -214,6 +217,7 @@ class Sender:
         chunk: Chunk,
         routes: Routes,
         watched: Foreseen | Exact,
+        of_commits: CommitsWatch,
         totals: Mapping[str, int],
         meanwhile: Callable[[], None],
     ) -> _Sent:
@@ -229,7 +233,7 @@ class Sender:
             self._wait_for_all(watched)
             watched.require_in_place()
         crash_point("mirror.events_sent")
-        sent = self._send_commits(chunk, watched, totals, meanwhile)
+        sent = self._send_commits(chunk, watched, of_commits, totals, meanwhile)
         if isinstance(watched, Foreseen):
             watched.require_in_place()
             self._require_commits_in_place(sent)
@@ -360,6 +364,7 @@ class Sender:
         self,
         chunk: Chunk,
         events: Foreseen | Exact,
+        watched: CommitsWatch,
         totals: Mapping[str, int],
         meanwhile: Callable[[], None],
     ) -> _Sent:
@@ -374,7 +379,6 @@ class Sender:
                 for first, last in found:
                     counts[target[0]] = counts.get(target[0], 0) + last - first + 1
             records.append(commit_record(self._ledger_id, commit, runs, checksum, counts))
-        watched = CommitsWatch()
         count = len(records)
         messages = commit_messages(chunk.commits, records)
         self._produce(
@@ -452,7 +456,12 @@ class Sender:
         patience = Patience(self._trouble)
         while left := self._producer.flush(_POLL_S):
             self._require_going_on()
-            if has_failed(self._producer):
+            failed = why_failed(self._producer)
+            if failed is not None:
+                if failed.code() == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                    # It has counted what brokers refused in the transaction before, and they miss
+                    # it. Once this one is given up, it counts anew.
+                    raise LookCloser
                 patience.shorten()
                 for each in watched:
                     each.note_failure()
@@ -472,7 +481,7 @@ class Sender:
         found = failure(error, doing)
         if isinstance(found, MirrorFenced) and self._has_timed_out():
             # Kafka has the same word for it.
-            return _TimedOut(
+            return TimedOut(
                 "the brokers have given up a transaction that took longer than"
                 f" {given_up_after_ms(self._config) / 1000:g} s",
                 hint="The mirror was held up, or a commit is very large: then set"

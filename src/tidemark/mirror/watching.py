@@ -54,16 +54,12 @@ class Foreseen:
             last = len(backwards) - 1 - backwards.index(target)
             self._looked_at[last] = first + totals[target] - 1
         self._found: dict[int, int | None] = {}
-        self.has_failed = False
-
-    @property
-    def knows_why(self) -> bool:
-        """That it has failed is all that is asked for: then somebody looks closer."""
-        return self.has_failed
+        self.knows_why = False
+        """That one has failed is all that is asked for: then somebody looks closer."""
 
     def note_failure(self) -> None:
         """One of those has failed of which nothing is told here."""
-        self.has_failed = True
+        self.knows_why = True
 
     def callbacks(self) -> list[Callback | None]:
         found: list[Callback | None] = [None] * len(self._routes.targets)
@@ -75,10 +71,10 @@ class Foreseen:
         if error is None:
             self._found[index] = message.offset()
         else:
-            self.has_failed = True
+            self.knows_why = True
 
     def require_none_failed(self) -> None:
-        if self.has_failed:
+        if self.knows_why:
             raise LookCloser
 
     def require_in_place(self) -> None:
