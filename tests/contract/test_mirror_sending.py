@@ -61,7 +61,7 @@ async def test_a_sender_that_is_closed_is_gone_at_once(
     _, world = await ledger_and_world(sqlite_home, tmp_path)
     monkeypatch.setattr(sending, "ANSWER_WITHIN_S", 0.0)
     # A client of its own, whose threads would be counted.
-    no_topics: Any = SimpleNamespace(batch_bytes=1_000_000)
+    no_topics: Any = SimpleNamespace(batch_bytes=1_000_000, commits="commits")
 
     def work(held: set[int]) -> None:
         sender = sending.Sender(

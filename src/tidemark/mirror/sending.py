@@ -94,6 +94,7 @@ class Sender:
         self._begun_us: int | None = None
         self._ledger_id = ledger_id
         self._topics = topics
+        self._of_commits: Target = (topics.commits, 0)
         self._known = known
         self._stopped = stopped
         self._trouble = Trouble()
@@ -121,7 +122,7 @@ class Sender:
 
     def foresee_commits(self) -> None:
         """Whatever comes to their topic from now on and is not sent here is noticed."""
-        self._next |= ends_of(self._topics.admin, [(self._topics.commits, 0)])
+        self._next |= ends_of(self._topics.admin, [self._of_commits])
 
     def require_nothing_gone(self) -> None:
         """Refuses partitions that end before what was sent to them."""
@@ -162,7 +163,7 @@ class Sender:
             with contextlib.suppress(LookCloser):
                 return self._send(chunk, totals, meanwhile, exactly=True)
         raise MirrorUnavailable(
-            f"Kafka's client has lost count of what it sent, {_LOOKS} times in turn",
+            "Kafka's client has lost count of what it sent",
             hint="The mirror begins with another, which it does by itself.",
         )
 
@@ -171,7 +172,7 @@ class Sender:
         fenced = self._given_up_as_fenced()
         if fenced is not None:
             raise fenced
-        self._require_given_up({(self._topics.commits, 0), *self._routes(chunk, totals).targets})
+        self._require_given_up({self._of_commits, *self._routes(chunk, totals).targets})
         with reading(self._config) as consumer:
             self._require_commits_before(chunk, consumer)
             # Where messages went by now may be further than what was lost.
@@ -267,8 +268,7 @@ class Sender:
 
     def _require_commits_in_place(self, sent: _Sent) -> None:
         """Somebody else's transaction before them would hide them."""
-        commits = self._topics.commits, 0
-        if sent.ends[commits] != self._next[commits] + sent.commits:
+        if sent.ends[self._of_commits] != self._next[self._of_commits] + sent.commits:
             raise LookCloser
 
     def _commit(self) -> None:
@@ -355,7 +355,7 @@ class Sender:
 
     def _next_places(self, targets: Iterable[Target]) -> Mapping[Target, int]:
         wanted = {*targets}
-        unknown = {(self._topics.commits, 0), *wanted} - self._next.keys()
+        unknown = {self._of_commits, *wanted} - self._next.keys()
         if unknown:
             self._next |= ends_of(self._topics.admin, unknown)
         return {target: self._next[target] for target in wanted}
@@ -380,20 +380,18 @@ class Sender:
                     counts[target[0]] = counts.get(target[0], 0) + last - first + 1
             records.append(commit_record(self._ledger_id, commit, runs, checksum, counts))
         count = len(records)
-        messages = commit_messages(chunk.commits, records)
         self._produce(
             [self._topics.commits] * count,
             [0] * count,
-            messages,
+            commit_messages(chunk.commits, records),
             watched.callbacks(count),
             lambda index: f"the record of the commit up to {chunk.commits[index].last_sequence}",
         )
         meanwhile()
         self._wait_for_all(events, watched)
-        commits = self._topics.commits, 0
         if isinstance(events, Exact):
-            watched.require_in_place(commits, self._next[commits])
-        ends[commits] = watched.last_offset + 1
+            watched.require_in_place(self._of_commits, self._next[self._of_commits])
+        ends[self._of_commits] = watched.last_offset + 1
         return _Sent(counts, ends, count)
 
     def _produce(
@@ -456,22 +454,27 @@ class Sender:
         patience = Patience(self._trouble)
         while left := self._producer.flush(_POLL_S):
             self._require_going_on()
-            failed = why_failed(self._producer)
-            if failed is not None:
-                if failed.code() == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER:
-                    # It has counted what brokers refused in the transaction before, and they miss
-                    # it. Once this one is given up, it counts anew.
-                    raise LookCloser
+            if self._has_failed():
                 patience.shorten()
                 for each in watched:
                     each.note_failure()
             if any(each.knows_why for each in watched) or patience.is_over(left):
                 break
+        if not any(each.knows_why for each in watched):
+            self._has_failed()
         # Who knows why comes first.
         for each in sorted(watched, key=lambda each: not each.knows_why):
             each.require_none_failed()
         if len(self._producer):
             raise patience.lost()
+
+    def _has_failed(self) -> bool:
+        failed = why_failed(self._producer)
+        if failed is not None and failed.code() == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            # The client has counted what brokers refused in the transaction before, and they miss
+            # it. Once this one is given up, it counts anew.
+            raise LookCloser
+        return failed is not None
 
     def _require_going_on(self) -> None:
         if self._stopped():
