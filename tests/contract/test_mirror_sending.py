@@ -24,7 +24,7 @@ from tests.contract.mirrored import (
     told_of,
 )
 from tests.contract.stores import LedgerHome, append
-from tests.services.mirroring import wait_until
+from tests.services.mirroring import MirrorWorld, wait_until
 from tidemark.app import mirror as app_mirror
 from tidemark.clock import SystemClock
 from tidemark.errors import ConfigError, LedgerDamaged, LedgerUnavailable, TidemarkError
@@ -92,6 +92,13 @@ async def test_a_sender_that_is_closed_is_gone_at_once(
         assert threads_of_kafka() == before
     finally:
         gc.enable()
+
+
+def assert_mirrored_upto(world: MirrorWorld, sequence: int) -> None:
+    with reading(world.config) as consumer:
+        last = last_commit(consumer, world.commits_topic)
+    assert last is not None
+    assert last.last_sequence == sequence
 
 
 def large() -> Draft:
@@ -279,10 +286,7 @@ async def test_who_ends_when_it_has_caught_up_also_sends_what_comes_before_what_
     for _ in range(2):
         with pytest.raises(MirrorUnavailable, match="the event 32 is too large"):
             await world.mirror()
-        with reading(world.config) as consumer:
-            last = last_commit(consumer, world.commits_topic)
-        assert last is not None
-        assert last.last_sequence == 31
+        assert_mirrored_upto(world, 31)
 
 
 @pytest.mark.parametrize("count", [300, 9_000])
@@ -302,10 +306,7 @@ async def test_what_cannot_be_sent_is_named_among_many_that_are_given_up_with_it
     with pytest.raises(MirrorUnavailable) as raised:
         await world.mirror()
     assert raised.value.message == f"the event 7 is too large for the topic {usage}"
-    with reading(world.config) as consumer:
-        last = last_commit(consumer, world.commits_topic)
-    assert last is not None
-    assert last.last_sequence == 6
+    assert_mirrored_upto(world, 6)
 
 
 @pytest.mark.parametrize(
@@ -336,10 +337,7 @@ async def test_who_ends_when_it_has_caught_up_also_sends_what_comes_before_what_
     for _ in range(2):
         with pytest.raises(error, match=words):
             await world.mirror()
-        with reading(world.config) as consumer:
-            last = last_commit(consumer, world.commits_topic)
-        assert last is not None
-        assert last.last_sequence == 30
+        assert_mirrored_upto(world, 30)
 
 
 async def test_options_that_are_wrong_for_a_moment_do_not_end_a_mirror_that_has_worked(
@@ -391,7 +389,4 @@ async def test_the_record_of_a_commit_that_is_not_taken_is_named_too(
     with pytest.raises(MirrorUnavailable) as raised:
         await world.mirror()
     assert raised.value.message == f"a commit is too large for the topic {world.commits_topic}"
-    with reading(world.config) as consumer:
-        last = last_commit(consumer, world.commits_topic)
-    assert last is not None
-    assert last.last_sequence == 5
+    assert_mirrored_upto(world, 5)
